@@ -1,0 +1,56 @@
+"""Before a weight is read: does the file hold what the programs ask for, and can the engine run it all?"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from bloomery.interface.files.gguf import GgufFile
+from bloomery.interface.layers.model import MODEL_OPS, PROGRAMS, program_of
+from bloomery.interface.spec import ModelDescription
+
+_SHOWN = 12
+
+
+class CoverageError(ValueError):
+    """What a load would lack, all of it in one message."""
+
+    def __init__(self, path: str, lacks: list[str]) -> None:
+        shown = lacks[:_SHOWN] + ([f"and {len(lacks) - _SHOWN} more"] if len(lacks) > _SHOWN else [])
+        super().__init__(f"{path} cannot be served: " + "; ".join(shown))
+        self.lacks = tuple(lacks)
+
+
+def check(file: GgufFile, description: ModelDescription, ops: Collection[str] | None = None) -> None:
+    """Raise CoverageError listing every lack, or return.
+
+    A lack is: a layer kind without a program; an op that a program calls and `ops` does not offer (None: not asked); a
+    tensor that is missing, has another shape or lies in a block format that this build cannot decode; a tensor of the
+    file that nothing would read, because a weight left out silently changes the answers.
+    """
+    lacks: list[str] = []
+    kinds = {type(kind): kind for layer in description.spec.layers for kind in (layer.mixer, layer.ffn)}
+    needed = set(MODEL_OPS)
+    for kind_type, kind in kinds.items():
+        if kind_type in PROGRAMS:
+            needed |= program_of(kind).ops
+        else:
+            lacks.append(f"no program for the layer kind {kind_type.__name__}")
+    if ops is not None:
+        lacks.extend(f"the engine has no op {op}" for op in sorted(needed - set(ops)))
+    unread = set(file.tensors)
+    for ref in description.weights.values():
+        unread.discard(ref.tensor)
+        tensor = file.tensors.get(ref.tensor)
+        if tensor is None:
+            lacks.append(f"the tensor {ref.tensor} is missing")
+            continue
+        shape = tensor.shape
+        if ref.rows is not None and ref.rows[1] <= shape[0]:
+            shape = (ref.rows[1] - ref.rows[0], *shape[1:])
+        if shape != ref.shape:
+            lacks.append(f"the tensor {ref.tensor} has the shape {list(tensor.shape)}, not {list(ref.shape)}")
+        if not tensor.format.decodable:
+            lacks.append(f"the tensor {ref.tensor} is stored as {tensor.format.name}, which this build cannot decode")
+    lacks.extend(f"nothing reads the tensor {name} ({file.tensors[name].format.name})" for name in sorted(unread))
+    if lacks:
+        raise CoverageError(str(file.path), list(dict.fromkeys(lacks)))

@@ -1,0 +1,1 @@
+"""The NumPy op set and engine: readable, exact, slow. What it answers is right for every model."""

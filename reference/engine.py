@@ -1,0 +1,200 @@
+"""The reference engine: the layer programs run on the NumPy op set. It defines what every other engine must answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from bloomery.interface import coverage
+from bloomery.interface.batch import Batch
+from bloomery.interface.engine import EngineError, EngineOptions, Span, TapSink
+from bloomery.interface.files.gguf import GgufFile
+from bloomery.interface.layers.model import layer_weights, run_model, state_of
+from bloomery.interface.machine import available_memory
+from bloomery.interface.ops import OpSet
+from bloomery.interface.spec import ModelDescription, ModelSpec
+from bloomery.interface.taps import TappedOps
+from bloomery.reference.ops import NumpyOps
+from bloomery.reference.sequence import ReferenceSequence
+from bloomery.reference.weights import Decoded, StoredWeight
+
+Floats = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class HostRows:
+    """Rows that are already on the host: [n, n_vocab] float32."""
+
+    values: Floats
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def logits(self, row: int) -> Floats:
+        values: Floats = self.values[row]
+        return values
+
+    def best(self, row: int, k: int) -> tuple[Ints, Floats]:
+        # A stable sort of the negated row puts the lower id first among equals.
+        ids = np.argsort(-self.values[row], kind="stable")[:k].astype(np.int32)
+        return ids, self.values[row][ids]
+
+
+@dataclass(frozen=True)
+class _Input:
+    """One input of a pass: where it comes from and where it goes."""
+
+    span: int
+    id: int
+    slot: int
+    cell: int
+    wanted: bool
+
+
+class ReferenceEngine:
+    """See `bloomery.interface.engine.Engine`."""
+
+    name = "reference"
+
+    def __init__(self, file: GgufFile, description: ModelDescription, options: EngineOptions) -> None:
+        if options.numerics != "exact":
+            raise EngineError(f"--numerics {options.numerics}: the reference engine of this version has exact only")
+        if min(options.n_ctx, options.n_sequences, options.n_ubatch) < 1:
+            raise EngineError("n_ctx, n_sequences and n_ubatch must each be at least 1")
+        coverage.check(file, description, dir(NumpyOps))
+        self.spec: ModelSpec = description.spec
+        budget = options.weight_budget if options.weight_budget is not None else available_memory() // 2
+        self.options = replace(options, weight_budget=budget)
+        self.signature = f"reference exact {self.spec!r}"
+        decoded = Decoded(budget)
+        self._weights = {name: StoredWeight(name, ref, file, decoded) for name, ref in description.weights.items()}
+        # Memory that was never written to is not taken, so a large n_ctx costs what is used of it.
+        self.states: list[dict[str, Floats]] = [
+            {
+                name: np.zeros((options.n_sequences, options.n_ctx, *state.shape), np.float32)
+                for name, state in state_of(layer).items()
+            }
+            for layer in self.spec.layers
+        ]
+        self._layers = [
+            ({name: self._weights[f"blk.{i}.{name}"] for name in layer_weights(layer, self.spec.n_embd)}, state)
+            for i, (layer, state) in enumerate(zip(self.spec.layers, self.states, strict=True))
+        ]
+        self._free = list(reversed(range(options.n_sequences)))
+
+    def sequence(self) -> ReferenceSequence:
+        if not self._free:
+            raise EngineError(f"all {self.options.n_sequences} sequences are in use")
+        return ReferenceSequence(self, self._free.pop())
+
+    def reclaim(self, slot: int) -> None:
+        """Take a released sequence's place back."""
+        self._free.append(slot)
+
+    def run(self, spans: Sequence[Span], *, taps: TapSink | None = None) -> list[HostRows]:
+        sequences = [self._own(span) for span in spans]
+        if len(set(map(id, sequences))) != len(sequences):
+            raise EngineError("one call names a sequence twice")
+        inputs: list[_Input] = []
+        places: list[list[int]] = []
+        for i, (span, sequence) in enumerate(zip(spans, sequences, strict=True)):
+            wanted = [self._index(span, row) for row in span.wanted]
+            places.append(wanted)
+            inputs += [
+                _Input(i, token, sequence.slot, sequence.n_past + at, at in set(wanted))
+                for at, token in enumerate(span.ids)
+            ]
+        logits: dict[tuple[int, int], Floats] = {}
+        step = self.options.n_ubatch
+        for start in range(0, len(inputs), step):
+            logits |= self._pass(inputs[start : start + step], taps)
+        for span, sequence in zip(spans, sequences, strict=True):
+            sequence.extend(list(span.ids), span.trial)
+        first = [sequence.n_past - len(span.ids) for span, sequence in zip(spans, sequences, strict=True)]
+        empty = np.empty((0, self.spec.n_vocab), np.float32)
+        return [
+            HostRows(np.stack([logits[i, first[i] + at] for at in wanted]) if wanted else empty)
+            for i, wanted in enumerate(places)
+        ]
+
+    def close(self) -> None:
+        self._weights.clear()
+        self._layers.clear()
+        self.states.clear()
+
+    def _pass(self, inputs: list[_Input], taps: TapSink | None) -> dict[tuple[int, int], Floats]:
+        """Compute up to n_ubatch inputs together; returns the wanted rows by (span, cell)."""
+        wanted = [row for row, item in enumerate(inputs) if item.wanted]
+        cells = np.array([item.cell for item in inputs], np.int32)
+        batch = Batch(
+            ids=np.array([item.id for item in inputs], np.int32),
+            positions=cells,
+            slots=np.array([item.slot for item in inputs], np.int32),
+            cells=cells,
+            wanted=np.array(wanted, np.int32),
+        )
+        values = run_model(_op_sets(taps), self.spec, self._weights, self._layers, batch)
+        return {(inputs[row].span, inputs[row].cell): values[i] for i, row in enumerate(wanted)}
+
+    def _own(self, span: Span) -> ReferenceSequence:
+        """The span's sequence, after everything about the span was checked."""
+        sequence = span.sequence
+        if not isinstance(sequence, ReferenceSequence) or sequence.engine is not self:
+            raise EngineError("a span names a sequence of another engine")
+        if sequence.released:
+            raise EngineError("a span names a sequence that was released")
+        if sequence.pending:
+            raise EngineError(f"a span's sequence has a trial of {sequence.pending} inputs that waits for commit")
+        if not span.ids:
+            raise EngineError("a span has no inputs")
+        if not 0 <= span.trial <= len(span.ids):
+            raise EngineError(f"a trial of {span.trial} inputs does not fit a span of {len(span.ids)}")
+        for token in span.ids:
+            if not 0 <= token < self.spec.n_vocab:
+                raise EngineError(f"the id {token} is outside the vocabulary of {self.spec.n_vocab}")
+        if sequence.n_past + len(span.ids) > self.options.n_ctx:
+            raise EngineError(
+                f"{sequence.n_past} inputs and {len(span.ids)} more pass the context of {self.options.n_ctx}"
+            )
+        return sequence
+
+    @staticmethod
+    def _index(span: Span, row: int) -> int:
+        n = len(span.ids)
+        if not -n <= row < n:
+            raise EngineError(f"the wanted row {row} is outside a span of {n} inputs")
+        return row % n
+
+
+def _op_sets(taps: TapSink | None) -> Callable[[int | None], OpSet]:
+    ops: OpSet = NumpyOps()
+    if taps is None:
+        return lambda _layer: ops
+    return lambda layer: TappedOps(ops, layer, taps)
+
+
+class ReferenceProvider:
+    """The entry point `reference` of the group `bloomery.engines`."""
+
+    name = "reference"
+    preference = 0
+
+    def unusable(self, description: ModelDescription, file: GgufFile) -> str | None:
+        try:
+            coverage.check(file, description, dir(NumpyOps))
+        except coverage.CoverageError as error:
+            return str(error)
+        return None
+
+    def bytes_per_cell(self, spec: ModelSpec) -> int:
+        return sum(4 * int(np.prod(state.shape)) for layer in spec.layers for state in state_of(layer).values())
+
+    def open(self, file: GgufFile, description: ModelDescription, options: EngineOptions) -> ReferenceEngine:
+        return ReferenceEngine(file, description, options)
+
+
+PROVIDER = ReferenceProvider()

@@ -1,0 +1,82 @@
+"""Weights as the op set sees them: stored bytes, decoded in fixed blocks of rows when a product needs them.
+
+A file larger than memory still runs: decoded blocks are kept only up to a budget of bytes, and every other block is
+decoded again for each use. The boundaries of the blocks depend on the weight's shape alone, so the budget changes the
+time and never a bit of the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from bloomery.interface.files.gguf import GgufFile, StoredTensor
+from bloomery.interface.files.quants import decode
+from bloomery.interface.spec import WeightRef
+
+Floats = npt.NDArray[np.float32]
+
+# Weights in one decoded block: 16 MiB of float32, enough for a product to run at full speed.
+BLOCK_WEIGHTS = 1 << 22
+
+
+class Decoded:
+    """The decoded blocks of all weights, kept while they fit `budget` bytes.
+
+    What came first stays: a pass walks the weights in the same order every time, and under such a walk dropping the
+    least recently used block would drop each one just before it is needed again.
+    """
+
+    def __init__(self, budget: int) -> None:
+        self._budget = budget
+        self._kept: dict[tuple[str, int, int], Floats] = {}
+        self.n_bytes = 0
+
+    def block(self, tensor: StoredTensor, start: int, stop: int) -> Floats:
+        """Rows start..stop of the tensor seen as a matrix, [stop - start, columns] float32; not to be written to."""
+        key = (tensor.name, start, stop)
+        kept = self._kept.get(key)
+        if kept is not None:
+            return kept
+        rows = tensor.decode(slice(start, stop))
+        rows.setflags(write=False)
+        if self.n_bytes + rows.nbytes <= self._budget:
+            self._kept[key] = rows
+            self.n_bytes += rows.nbytes
+        return rows
+
+
+class StoredWeight:
+    """One weight of the file.
+
+    `shape` is the program's, in NumPy order. A weight of experts is [n_expert, n_out, n_in] and lies in the file as
+    n_expert * n_out rows.
+    """
+
+    def __init__(self, name: str, ref: WeightRef, file: GgufFile, decoded: Decoded) -> None:
+        self.name = name
+        self.shape = ref.shape
+        self._tensor = file.tensors[ref.tensor]
+        self._first = ref.rows[0] if ref.rows else 0
+        self._decoded = decoded
+
+    def row_blocks(self, expert: int = 0) -> Iterator[tuple[int, Floats]]:
+        """The matrix [n_out, n_in] (of one expert) as (first row, rows) blocks in order."""
+        n_out, n_in = self.shape[-2:]
+        first = self._first + expert * n_out
+        step = max(1, BLOCK_WEIGHTS // n_in)
+        for start in range(0, n_out, step):
+            stop = min(n_out, start + step)
+            yield start, self._decoded.block(self._tensor, first + start, first + stop)
+
+    def rows(self, ids: npt.NDArray[np.int32]) -> Floats:
+        """The decoded rows of those ids, [n, n_in], read without decoding the rest."""
+        stored = self._tensor.blocks()[self._first + ids]
+        return decode(stored, self._tensor.format, (len(ids), self.shape[-1]))
+
+    def vector(self) -> Floats:
+        """A one-dimensional weight, [n] float32."""
+        vector: Floats = self._decoded.block(self._tensor, 0, 1)[0]
+        return vector

@@ -1,0 +1,1 @@
+"""The Falcon application, run by waitress: settings, routes, chat, scheduler."""
