@@ -6,7 +6,7 @@ from bloomery.interface.engine import Engine, EngineError, EngineOptions
 from bloomery.interface.files.gguf import GgufFile
 from bloomery.interface.spec import ModelDescription, ModelSpec
 
-_WHY = "the accelerated engine is not part of this version; use --engine reference"
+_WHY = "it is not part of this version"
 
 
 class AcceleratedProvider:

@@ -51,7 +51,7 @@ def choose_engine(name: str, description: ModelDescription, file: GgufFile) -> t
     if name != "auto":
         provider = engine(name)
         if why := provider.unusable(description, file):
-            raise UnknownNameError(f"--engine {name}: {why}")
+            raise UnknownNameError(f"--engine {name} cannot run this file: {why}; --engine auto takes one that can")
         return provider, "asked for"
     providers = sorted(
         (engine(entry.name) for entry in entry_points(group="bloomery.engines")), key=lambda p: -p.preference

@@ -1,0 +1,172 @@
+"""How far an engine may be from the oracle: one table, with the derivation beside each number.
+
+Distances are absolute differences of log-probability. A row's distance is the largest over the oracle's ten best
+tokens ("top ten"); percentiles are over the rows of a set. Everything here was measured on tiny models with
+next-token logits of standard deviation 3 to 5 and prompts of up to 64 tokens, llama.cpp against a float64 forward
+pass of the same equations.
+
+What sets the sizes:
+
+* F32 weights, strict: summation order alone, 1e-5 to 1e-4. The HTTP API adds about 1e-5 (a float32 softmax).
+* F16 and BF16 weights: llama.cpp rounds activations to the weights' type before each product, to 11 and 8 significant
+  bits. An engine that does not do so (`exact`) sees that noise: 1.3e-2 at the median for F16, eight times that for
+  BF16.
+* Quantised weights: llama.cpp rounds activations to 8-bit blocks. An `exact` engine sees it in full: 0.2 to 0.3 at the
+  median. One that does the same (`ggml`) meets either the same integers (1e-6) or, once a value falls on the other
+  side of a rounding edge, about 0.1.
+* The default configuration: flash attention rounds queries, keys and values to F16, 1e-2 on any weights.
+* Routed models: where two experts nearly tie, noise swaps them and logits move by units, at that token and mildly
+  after. That happens in 0.07 to 0.1 % of token-layers for F32 and F16, and 1 to 1.6 % for quantised weights. So
+  maxima are not bounded there; outliers are counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from bloomery.conformance.oracle import Configuration
+
+# A row this far off is an outlier: a swapped expert, not noise.
+OUTLIER = 2.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Band:
+    """Upper bounds on the distances of a set's rows; None bounds nothing.
+
+    p50, p90, p99, most: of the top ten, the last for every row.  whole: of every recorded token of every row.
+    outliers: the share of rows whose top ten is past `OUTLIER`.  sure: a greedy choice with at least this lead must be
+    the oracle's.  slips: the share of choices that may all the same be another.  why: where the numbers come from.
+    """
+
+    p50: float | None = None
+    p90: float | None = None
+    p99: float | None = None
+    most: float | None = None
+    whole: float | None = None
+    outliers: float = 0.0
+    sure: float
+    slips: float = 0.0
+    why: str
+
+
+_QUANTISED = ("Q8_0", "Q4_K mix")
+
+_F32_STRICT = Band(
+    most=2e-4,
+    whole=2e-4,
+    sure=0.01,
+    why="measured 7e-5 (top ten) and 1.1e-4 (whole vocabulary) over 1024 positions; about doubled",
+)
+_F32_DEFAULT = Band(
+    p50=2e-2,
+    p90=4e-2,
+    p99=5e-2,
+    outliers=0.01,
+    sure=0.1,
+    why="measured 9e-3, 2e-2, 3e-2; maximum 2.7 where experts swapped",
+)
+_F16_EXACT_STRICT = Band(
+    p50=2.6e-2,
+    p90=4.8e-2,
+    outliers=0.01,
+    sure=0.1,
+    slips=0.01,
+    why="measured 1.3e-2 and 2.4e-2 with activations not rounded; doubled. Experts swap in 0.1 % of token-layers, and "
+    "attention carries each swap to some rows after it",
+)
+_F16_EXACT_DEFAULT = Band(
+    p50=3.5e-2,
+    p90=6.5e-2,
+    outliers=0.01,
+    sure=0.1,
+    slips=0.01,
+    why="the strict band's rounding of activations and the F32 default's rounding of keys and values, added in squares",
+)
+_BF16_EXACT_STRICT = Band(
+    p50=0.21,
+    p90=0.39,
+    outliers=0.02,
+    sure=0.8,
+    slips=0.01,
+    why="BF16 keeps 8 significant bits where F16 keeps 11: eight times the F16 band",
+)
+_HALF_GGML_STRICT = Band(
+    p50=2e-2,
+    p90=3e-2,
+    p99=5e-2,
+    outliers=0.01,
+    sure=0.1,
+    why="measured 5e-3, 9e-3, 1.5e-2 for F16 with activations rounded; what remains is rounding edges",
+)
+_HALF_GGML_DEFAULT = Band(
+    p50=3e-2,
+    p90=5e-2,
+    outliers=0.01,
+    sure=0.1,
+    slips=0.01,
+    why="measured 1.4e-2 and 2.5e-2 with activations, queries, keys and values rounded; doubled",
+)
+_QUANTISED_EXACT_STRICT = Band(
+    p50=0.4,
+    p90=0.8,
+    outliers=0.04,
+    sure=1.0,
+    slips=0.03,
+    why="measured 0.18 to 0.25 and 0.49; experts swap in 1.6 % of token-layers, which is 3.2 % of rows with two layers "
+    "before what attention passes on",
+)
+_QUANTISED_EXACT_DEFAULT = Band(
+    p50=0.4,
+    p90=0.8,
+    outliers=0.02,
+    sure=1.0,
+    slips=0.03,
+    why="measured 0.15 to 0.21 and 0.26 to 0.35 with activations quantised; without, as strict",
+)
+_QUANTISED_GGML_STRICT = Band(
+    p50=1e-4,
+    p90=0.3,
+    p99=1.0,
+    outliers=0.01,
+    sure=1.0,
+    slips=0.03,
+    why="measured 2e-6, 0.15 and 0.29 on prompts of 64; longer prompts cross more rounding edges",
+)
+_QUANTISED_GGML_DEFAULT = Band(
+    p50=0.3,
+    p90=0.6,
+    outliers=0.01,
+    sure=1.0,
+    slips=0.03,
+    why="measured 0.15 to 0.21, 0.26 to 0.35 with activations, queries, keys and values rounded",
+)
+
+# By weights, the oracle's configuration, and the engine's numerics. On F32 weights `ggml` rounds nothing.
+BANDS: Mapping[tuple[str, Configuration, str], Band] = {
+    **{("F32", "strict", numerics): _F32_STRICT for numerics in ("exact", "ggml")},
+    **{("F32", "default", numerics): _F32_DEFAULT for numerics in ("exact", "ggml")},
+    ("F16", "strict", "exact"): _F16_EXACT_STRICT,
+    ("F16", "default", "exact"): _F16_EXACT_DEFAULT,
+    ("BF16", "strict", "exact"): _BF16_EXACT_STRICT,
+    **{(weights, "strict", "ggml"): _HALF_GGML_STRICT for weights in ("F16", "BF16")},
+    **{(weights, "default", "ggml"): _HALF_GGML_DEFAULT for weights in ("F16", "BF16")},
+    **{(weights, "strict", "exact"): _QUANTISED_EXACT_STRICT for weights in _QUANTISED},
+    **{(weights, "default", "exact"): _QUANTISED_EXACT_DEFAULT for weights in _QUANTISED},
+    **{(weights, "strict", "ggml"): _QUANTISED_GGML_STRICT for weights in _QUANTISED},
+    **{(weights, "default", "ggml"): _QUANTISED_GGML_DEFAULT for weights in _QUANTISED},
+}
+
+
+class NoBandError(LookupError):
+    """No band was derived for a combination; the message names it and those there are."""
+
+
+def band_of(weights: str, configuration: Configuration, numerics: str) -> Band:
+    """The band of a combination.  Raises NoBandError: an engine is never judged by a guessed number."""
+    try:
+        return BANDS[weights, configuration, numerics]
+    except KeyError:
+        known = ", ".join("/".join(key) for key in BANDS)
+        raise NoBandError(f"no band for {weights}/{configuration}/{numerics}; there are {known}") from None

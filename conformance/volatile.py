@@ -1,0 +1,66 @@
+"""What differs between two runs of the same request, replaced by a fixed stand-in, so that answers can be compared.
+
+Times, random ids and build names go; everything else must be equal, key order included.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+# Keys whose value is a time, a rate, a random id, or names the build.
+_VOLATILE_KEYS = frozenset(
+    {
+        "created",
+        "modified_at",
+        "t_start_generation",
+        "t_start_process_prompt",
+        "system_fingerprint",
+        "build_info",
+        "media_marker",
+        "time_ms",
+    }
+)
+_VOLATILE_SUFFIXES = ("_ms", "_per_second", "_seconds")
+_RANDOM_ID = re.compile(r"(?:chatcmpl-|cmpl-|call_(?:\d+_)?|resp_|msg_)?[A-Za-z0-9]{16,40}")
+
+STAND_IN = "<volatile>"
+
+
+def settled(value: Any) -> Any:
+    """A JSON value with its volatile parts replaced."""
+    if isinstance(value, list):
+        return [settled(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {key: STAND_IN if _is_volatile(key, inner) else settled(inner) for key, inner in value.items()}
+
+
+def _is_volatile(key: str, value: Any) -> bool:
+    if key in _VOLATILE_KEYS or key.endswith(_VOLATILE_SUFFIXES):
+        return True
+    return key in {"id", "tool_call_id"} and isinstance(value, str) and _RANDOM_ID.fullmatch(value) is not None
+
+
+def settled_body(body: bytes) -> Any:
+    """A JSON body settled; an SSE body as the list of its events' data settled; any other body as its text."""
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        return body
+    if text.startswith("data:"):
+        return [settled_event(event) for event in text.split("\n\n") if event]
+    try:
+        return settled(json.loads(text))
+    except ValueError:
+        return text
+
+
+def settled_event(event: str) -> Any:
+    """One SSE event: its data settled where it is JSON, else the text."""
+    data = event.removeprefix("data:").strip()
+    try:
+        return settled(json.loads(data))
+    except ValueError:
+        return event
