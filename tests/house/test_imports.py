@@ -81,8 +81,6 @@ def test_no_room_without_a_name() -> None:
 def test_every_package_is_in_the_distribution() -> None:
     listed = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"])
     present = {
-        "bloomery." + ".".join(path.parent.relative_to(ROOT).parts)
-        for path in MODULES
-        if path.name == "__init__.py"
+        "bloomery." + ".".join(path.parent.relative_to(ROOT).parts) for path in MODULES if path.name == "__init__.py"
     }
     assert listed == present
