@@ -37,14 +37,12 @@ class Token:
     `text` holds complete characters only and nothing that could still become a stop string; it may be empty, and it
     may release what earlier ids held back. `special` says that the id is one special token of the vocabulary and
     `text` ends with its spelling, so that a parser can tell markup from the same characters in ordinary ids. `own` and
-    `best` are the id's own probability and the best ones, when the generation asked for probabilities. `incomplete`
-    says that the id ends inside a character, whose bytes wait for the next ids.
+    `best` are the id's own probability and the best ones, when the generation asked for probabilities.
     """
 
     id: int
     text: str
     special: bool = False
-    incomplete: bool = False
     own: Probability | None = None
     best: tuple[Probability, ...] = ()
 

@@ -18,8 +18,8 @@ def words() -> tuple[str, ...]:
 def path(word: str) -> Path:
     """Where the model of a word lies on disk.  Raises KeyError for a word that is not in the catalog.
 
-    Raises FileNotFoundError when the package was built without the file, or was not unpacked (a model is memory-mapped, so
-    it cannot be served from inside an archive).
+    Raises FileNotFoundError when the package was built without the file, or was not unpacked: a model is memory-mapped,
+    so it cannot be served from inside an archive.
     """
     place = files(__name__) / _FILES[word]
     if not isinstance(place, Path) or not place.is_file():

@@ -1,0 +1,101 @@
+"""One parser for every reply, whole or streamed: the model's tokens in, reasoning, content and tool calls out."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+
+from bloomery.server.chat.deltas import ChatDelta, ParseFailure
+from bloomery.server.chat.facts import TemplateFacts
+from bloomery.server.chat.hermes import ContentReader, HermesContent, PlainContent
+from bloomery.server.chat.tags import TagReader
+from bloomery.server.chat.think import Start, ThinkSpan, start_of
+
+# The most text read at once. Text after a tag is copied, so a long piece full of tags would cost its square.
+_PIECE = 4096
+
+
+def new_call_id(index: int) -> str:
+    """An id that no other call of any reply has."""
+    return f"call_{index}_{secrets.token_hex(8)}"
+
+
+class ChatParser:
+    """Reads one reply.
+
+    The reply's cut into pieces does not matter, only which pieces are special tokens: a tag that the vocabulary holds
+    as one is markup only as that token.
+    """
+
+    def __init__(
+        self,
+        facts: TemplateFacts,
+        prompt_tail: str,
+        tools: bool,
+        *,
+        thinking: bool = True,
+        raw_reasoning: bool = False,
+        new_id: Callable[[int], str] = new_call_id,
+    ) -> None:
+        """`prompt_tail`: what the template wrote last (`Rendered.tail`).  tools: whether calls are parsed.
+
+        thinking: False when the request turned thinking off, which closes a span that the template would leave to the
+        model.  raw_reasoning: leave the reasoning and its tags in the content.
+        """
+        special = facts.special_tags
+        self._tags = TagReader(special)
+        self._content: ContentReader = PlainContent()
+        if tools and facts.call_tags is not None:
+            self._content = HermesContent(*facts.call_tags, special=special, new_id=new_id)
+        self._span: ThinkSpan | None = None
+        if facts.think is not None:
+            start = start_of(facts.think, prompt_tail)
+            if start is Start.MAY_OPEN and not thinking:
+                start = Start.CLOSED
+            self._span = ThinkSpan(facts.think, prompt_tail, start, raw=raw_reasoning)
+        self._failed = False
+
+    def feed(self, text: str, special: bool) -> list[ChatDelta]:
+        """Read more text; `special` says that it ends with the spelling of one special token."""
+        deltas: list[ChatDelta] = []
+        at = 0
+        while len(text) - at > 2 * _PIECE and not self._failed:
+            self._tags.feed(text[at : at + _PIECE], False)
+            deltas += self._read(ended=False)
+            at += _PIECE
+        if not self._failed:
+            self._tags.feed(text[at:], special)
+            deltas += self._read(ended=False)
+        return deltas
+
+    def finish(self, stop_type: str) -> list[ChatDelta]:
+        """The reply has ended, at the token limit if `stop_type` is "limit", by itself otherwise.
+
+        Text that a matched stop string or the end released goes through `feed` first.
+        """
+        if self._failed:
+            return []
+        deltas = self._read(ended=True)
+        if not self._failed and (self._span is None or self._span.over):
+            deltas += self._content.finish(cut=stop_type == "limit")
+        return deltas
+
+    def _read(self, *, ended: bool) -> list[ChatDelta]:
+        deltas: list[ChatDelta] = []
+        while not self._failed:
+            wanted = self._content.wanted()
+            span = self._span if self._span is not None and not self._span.over else None
+            part = self._tags.next(wanted if span is None else span.wanted(wanted), ended=ended)
+            if part is None:
+                break
+            if span is not None:
+                more, rest = span.read(part)
+                deltas += more
+                if not rest:
+                    continue
+                part = rest
+            more, again = self._content.read(part)
+            deltas += more
+            self._tags.unread(again)
+            self._failed = bool(more) and isinstance(more[-1], ParseFailure)
+        return deltas

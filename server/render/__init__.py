@@ -1,0 +1,1 @@
+"""From typed events to the JSON of each API."""

@@ -1,0 +1,48 @@
+"""The recordings of a real llama-server's tokenizer, and the tokenizers of their vocabularies."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bloomery.interface.tokenizer import Tokenizer, load_tokenizer
+
+FOLDER = Path(__file__).with_name("recordings")
+NAMES = ("chatml", "overlapping")
+
+
+def metadata_of(name: str) -> dict[str, Any]:
+    """A recorded vocabulary as the GGUF reader gives it."""
+    metadata = json.loads((FOLDER / name / "vocabulary.json").read_text())
+    metadata["tokenizer.ggml.token_type"] = np.array(metadata["tokenizer.ggml.token_type"], np.int32)
+    return dict(metadata)
+
+
+@cache
+def tokenizer_of(name: str) -> Tokenizer:
+    return load_tokenizer(metadata_of(name))
+
+
+@cache
+def manifest_of(name: str) -> dict[str, Any]:
+    """The manifest, after a check that the files are the recorded ones."""
+    manifest = json.loads((FOLDER / name / "manifest.json").read_text())
+    assert manifest["format"] == "bloomery-tokenizer-recording"
+    assert manifest["version"] == 1
+    for file_name, digest in manifest["sha256"].items():
+        assert hashlib.sha256((FOLDER / name / file_name).read_bytes()).hexdigest() == digest, file_name
+    return dict(manifest)
+
+
+@cache
+def cases_of(name: str, kind: str) -> list[dict[str, Any]]:
+    """The cases of one kind; as many as the manifest says."""
+    lines = (FOLDER / name / "cases.jsonl").read_text().splitlines()
+    cases = [case for case in map(json.loads, lines) if case["kind"] == kind]
+    assert len(cases) == manifest_of(name)["counts"].get(kind, 0)
+    return cases

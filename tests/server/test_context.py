@@ -1,0 +1,73 @@
+"""How many positions a slot gets: the model's limit, what half the memory holds, or what was asked, never cut."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bloomery.server.context import Context, ContextError, choose_context
+
+CELL = 1000
+
+
+def choose(asked: int | None = None, *, slots: int = 1, limit: int = 40960, cells: int = 10**6) -> Context:
+    return choose_context(asked, n_parallel=slots, n_ctx_train=limit, bytes_per_cell=CELL, available=cells * CELL)
+
+
+@pytest.mark.parametrize(
+    ("slots", "limit", "cells", "rule", "per_slot"),
+    [
+        (1, 40960, 10**6, "target", 40960),
+        (1, 40960, 2 * 40960, "target", 40960),
+        (1, 40960, 2 * 40960 - 1, "fitted", 39 * 1024),
+        (4, 40960, 2 * 40960, "fitted", 10 * 1024),
+        (1, 40960, 2 * 4096, "fitted", 4096),
+        (1, 500, 1000, "target", 500),
+    ],
+)
+def test_unset_is_the_limit_or_the_largest_multiple_that_fits_half_the_memory(
+    slots: int, limit: int, cells: int, rule: str, per_slot: int
+) -> None:
+    found = choose(slots=slots, limit=limit, cells=cells)
+    assert (found.rule, found.per_slot) == (rule, per_slot)
+
+
+@pytest.mark.parametrize(("slots", "limit", "cells"), [(1, 40960, 8191), (10, 40960, 81_919), (1, 500, 999)])
+def test_less_than_the_least_context_is_refused_with_both_sizes(slots: int, limit: int, cells: int) -> None:
+    with pytest.raises(ContextError, match=r"bytes.*--ctx-size.*--parallel"):
+        choose(slots=slots, limit=limit, cells=cells)
+
+
+def test_a_set_total_is_split_and_its_line_says_so() -> None:
+    found = choose(8192, slots=3)
+    assert found.per_slot == 2730
+    assert found.line() == "ctx rule=set ctx=2730 slots=3 total=8190 limit=40960"
+
+
+@pytest.mark.parametrize(
+    ("asked", "slots", "cells", "words"),
+    [
+        (2, 3, 10**6, "3 slots cannot share 2 positions"),
+        (40961, 1, 10**6, "the most is 40960"),
+        (100_000, 2, 10**6, "the most is 81920"),
+        (5000, 1, 4999, "the most that fits is 4999"),
+    ],
+)
+def test_a_set_total_that_does_not_fit_is_refused_with_the_most_that_does(
+    asked: int, slots: int, cells: int, words: str
+) -> None:
+    with pytest.raises(ContextError, match=words) as caught:
+        choose(asked, slots=slots, cells=cells)
+    assert f'--ctx-size "{asked}"' in str(caught.value)
+
+
+@given(st.integers(1, 64), st.integers(1, 10**6), st.integers(0, 10**7))
+def test_whatever_is_chosen_fits(slots: int, limit: int, cells: int) -> None:
+    try:
+        found = choose(slots=slots, limit=limit, cells=cells)
+    except ContextError:
+        assert cells < 2 * slots * min(limit, 4096)
+    else:
+        assert 0 < found.per_slot <= limit
+        assert 2 * slots * found.per_slot <= cells

@@ -1,0 +1,142 @@
+"""From a file and settings to a served model, or to a refusal that names what does not fit."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+
+import gguf
+import pytest
+
+from bloomery.conformance.fixtures import make
+from bloomery.interface.engine import EngineError
+from bloomery.interface.files.gguf import ModelFileError
+from bloomery.interface.registry import UnknownNameError
+from bloomery.server import model as module
+from bloomery.server.chat.template import ChatTemplateError
+from bloomery.server.context import ContextError
+from bloomery.server.model import ServedModel, load_model
+from bloomery.server.settings import SettingsError, read_settings
+
+Load = Callable[..., ServedModel]
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make("qwen3-a-f32", tmp_path_factory.mktemp("models"))
+
+
+def load(path: Path | str, *argv: str, lines: list[str] | None = None) -> ServedModel:
+    model = load_model(
+        read_settings(["-m", str(path), *argv], {}, lambda line: None), (lines if lines is not None else []).append
+    )
+    model.engine.close()
+    return model
+
+
+def test_a_file_is_served_under_its_own_name_at_its_limit(path: Path) -> None:
+    lines: list[str] = []
+    model = load(path, lines=lines)
+    spec = model.description.spec
+    assert model.name == model.file.get_str("general.name")
+    assert (model.n_ctx, model.n_parallel) == (spec.n_ctx_train, 1)
+    assert model.engine.name == "reference"
+    assert model.tokenizer.n_vocab == spec.n_vocab
+    assert model.path == str(path)
+    assert [line.split()[0] for line in lines] == ["model", "engine", "ctx", "parallel", "ubatch"]
+    assert "rule=target" in lines[2]
+
+
+def test_the_facts_are_those_the_gguf_package_reads(path: Path) -> None:
+    meta = load(path).meta
+    reader = gguf.GGUFReader(path)
+    assert meta["n_params"] == sum(int(tensor.n_elements) for tensor in reader.tensors)
+    assert meta["size"] == sum(int(tensor.n_bytes) for tensor in reader.tensors)
+    assert meta["n_embd"] == reader.fields["qwen3.embedding_length"].contents()
+    assert meta["n_vocab"] == len(reader.fields["tokenizer.ggml.tokens"].data)
+    assert meta["ftype"] == "all F32"
+
+
+def test_settings_reach_the_model(path: Path, tmp_path: Path) -> None:
+    template = tmp_path / "template.jinja"
+    template.write_text("{{ messages[0].content }}!", encoding="utf-8")
+    lines: list[str] = []
+    model = load(
+        path, "--alias", "mine", "-c", "48", "-np", "3", "-ub", "8", "--chat-template-file", str(template), lines=lines
+    )
+    assert model.name == "mine"
+    assert (model.n_ctx, model.engine.options.n_ctx, model.engine.options.n_sequences) == (16, 16, 3)
+    assert model.engine.options.n_ubatch == 8
+    assert model.template is not None
+    assert model.template.source == "{{ messages[0].content }}!"
+    assert lines[3:] == ["parallel rule=slots slots=3 slot_ctx=16 from=flag", "ubatch size=8 from=flag"]
+
+
+def test_a_set_context_without_slots_says_what_it_means(path: Path) -> None:
+    lines: list[str] = []
+    load(path, "-c", "32", lines=lines)
+    assert "add --parallel N" in lines[-1]
+
+
+@pytest.mark.parametrize(
+    ("argv", "kind", "words"),
+    [
+        (("--engine", "abacus"), UnknownNameError, "abacus"),
+        (("--numerics", "wild"), EngineError, "wild"),
+        (("-c", "1000000000"), ContextError, '--ctx-size "1000000000"'),
+        (("--chat-template-file", "/no/such/file"), SettingsError, "--chat-template-file /no/such/file"),
+    ],
+)
+def test_a_setting_that_does_not_fit_is_refused_by_name(
+    path: Path, argv: tuple[str, ...], kind: type[Exception], words: str
+) -> None:
+    with pytest.raises(kind) as caught:
+        load(path, *argv)
+    assert words in str(caught.value)
+
+
+def test_a_template_file_that_is_none_is_refused(path: Path, tmp_path: Path) -> None:
+    template = tmp_path / "template.jinja"
+    template.write_bytes(b"\xff\xfe")
+    with pytest.raises(SettingsError, match="not UTF-8"):
+        load(path, "--chat-template-file", str(template))
+    template.write_text("{% for %}", encoding="utf-8")
+    with pytest.raises(ChatTemplateError):
+        load(path, "--chat-template-file", str(template))
+    template.write_text("x" * (2**20 + 1), encoding="utf-8")
+    with pytest.raises(SettingsError, match="more than 1048576 bytes"):
+        load(path, "--chat-template-file", str(template))
+
+
+def test_no_model_is_refused_with_the_ways_to_name_one() -> None:
+    with pytest.raises(SettingsError, match="-m PATH"):
+        load_model(read_settings([], {}, lambda line: None), print)
+
+
+def test_an_unknown_architecture_is_refused_with_those_that_are_served(tmp_path: Path) -> None:
+    writer = gguf.GGUFWriter(tmp_path / "other.gguf", "llama9")
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with pytest.raises(ModelFileError, match=r"other.gguf is a llama9 file.*qwen3, qwen3moe"):
+        load(tmp_path / "other.gguf")
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelFileError, match=r"none.gguf"):
+        load(tmp_path / "none.gguf")
+
+
+def test_the_seat_must_be_the_files(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load(path, "--model", "qwen3").name
+    monkeypatch.setitem(module.SEAT_OF, "qwen3", "glm")
+    with pytest.raises(SettingsError, match="--model qwen3 on a qwen3 file, which serves --model glm"):
+        load(path, "--model", "qwen3")
+
+
+def test_a_context_is_fitted_to_the_memory_there_is(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "available_memory", functools.partial(int, 1000))
+    with pytest.raises(ContextError, match="of the 1000 bytes"):
+        load(path)
