@@ -32,6 +32,11 @@ def family(architecture: str) -> FamilyReader:
     return cast(FamilyReader, _load("bloomery.families", "model family", architecture))
 
 
+def families() -> list[str]:
+    """The architectures that an installed family reads, in order."""
+    return sorted({entry.name for entry in entry_points(group="bloomery.families")})
+
+
 def op_set(name: str) -> Any:
     """The op set class of that name.  Raises UnknownNameError."""
     return _load("bloomery.opsets", "op set", name)

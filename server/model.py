@@ -18,8 +18,8 @@ from bloomery.server.chat.template import ChatTemplate
 from bloomery.server.context import choose_context
 from bloomery.server.settings import Settings, SettingsError
 
-SEAT_OF = {"qwen3": "qwen3", "qwen3moe": "qwen3"}
-_DEFAULT_NAMES = {"qwen3": "qwen3"}
+# The seats that serve several architectures; any other architecture is a seat of its own name.
+SEAT_OF = {"qwen3moe": "qwen3"}
 _MAX_TEMPLATE_BYTES = 1 << 20
 # llama.cpp's enum llama_vocab_type, by the tokenizer's word in a file.
 _VOCAB_TYPES = {"none": 0, "llama": 1, "gpt2": 2, "bert": 3, "t5": 4, "rwkv": 5, "plamo2": 6}
@@ -86,7 +86,7 @@ def load_model(settings: Settings, notice: Callable[[str], None]) -> ServedModel
         n_ubatch=settings.ubatch_size,
         numerics=settings.numerics,
     )
-    name = settings.alias or file.get_str("general.name", "") or _DEFAULT_NAMES[SEAT_OF[architecture]]
+    name = settings.alias or file.get_str("general.name", "") or seat_of(architecture)
     file_type = _FILE_TYPES.get(file.get_int("general.file_type", -1), "unknown")
     notice(f"model path={file.path} name={name} arch={architecture} type={file_type} bytes={file.tensor_bytes}")
     notice(f"engine name={provider.name} numerics={settings.numerics} why={why}")
@@ -125,20 +125,25 @@ def load_model(settings: Settings, notice: Callable[[str], None]) -> ServedModel
     )
 
 
+def seat_of(architecture: str) -> str:
+    """The word of the seat that serves an architecture; it is also a model's name where its file has none."""
+    return SEAT_OF.get(architecture, architecture)
+
+
 def _source(settings: Settings, flag: str) -> str:
     return "flag" if flag in settings.given else "default"
 
 
 def _architecture(file: GgufFile, settings: Settings) -> str:
     architecture = file.get_str("general.architecture", "")
-    known = ", ".join(sorted(SEAT_OF))
+    known = ", ".join(registry.families())
     if not architecture:
         raise ModelFileError(f"{file.path}: the file names no general.architecture; this server serves {known}")
-    if architecture not in SEAT_OF:
+    if architecture not in registry.families():
         raise ModelFileError(f"{file.path} is a {architecture} file, which no seat serves; this server serves {known}")
-    if settings.seat is not None and settings.seat != SEAT_OF[architecture]:
+    if settings.seat is not None and settings.seat != seat_of(architecture):
         raise SettingsError(
-            f"--model {settings.seat} on a {architecture} file, which serves --model {SEAT_OF[architecture]}"
+            f"--model {settings.seat} on a {architecture} file, which serves --model {seat_of(architecture)}"
         )
     return architecture
 
