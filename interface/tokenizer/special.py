@@ -33,7 +33,7 @@ class Occurrence(NamedTuple):
 
 
 def search_order(vocabulary: Vocabulary, token_ids: Sequence[int]) -> list[int]:
-    """The ids in the order llama.cpp searches for them: longest first (in bytes), ties as its `std::sort` leaves them."""
+    """The ids in the order llama.cpp searches for them: longest first (in bytes), ties as `std::sort` has them."""
     sizes = [len(vocabulary.stored_bytes(token_id)) for token_id in token_ids]
     return [token_ids[place] for place in introsort(np.array(sizes, np.float32))]
 
@@ -49,7 +49,7 @@ class SpecialMatcher:
         for text in self._ids:
             lengths[text[:_KEY_LENGTH]].add(len(text))
         self._lengths = {key: sorted(found, reverse=True) for key, found in lengths.items()}
-        self._key = re.compile("|".join(re.escape(key) for key in self._lengths))
+        self._candidate = _candidates(self._lengths)
         self._contestable = _contestable(self._ranks)
 
     def find(self, text: str) -> list[Occurrence]:
@@ -58,7 +58,7 @@ class SpecialMatcher:
             return []
         found: list[Occurrence] = []
         position = 0
-        while (place := self._key.search(text, position)) is not None:
+        while (place := self._candidate.search(text, position)) is not None:
             start = place.start()
             length = self._longest_at(text, start)
             if not length:
@@ -100,6 +100,21 @@ class SpecialMatcher:
                 else:
                     position = text.find(spelling, position + 1)
         return sorted(found)
+
+
+def _candidates(keys: Iterable[str]) -> re.Pattern[str]:
+    """Where a spelling may begin, by its first characters: a pattern whose cost does not grow with their number."""
+    keys = list(keys)
+    firsts = _character_class(key[0] for key in keys)
+    if any(len(key) < _KEY_LENGTH for key in keys):
+        return re.compile(firsts)
+    return re.compile(firsts + _character_class(key[1] for key in keys))
+
+
+def _character_class(characters: Iterable[str]) -> str:
+    members = "".join(map(re.escape, sorted(set(characters))))
+    # An empty set is written as a pattern that matches nothing.
+    return f"[{members}]" if members else "(?!)"
 
 
 def _is_utf8(text: str) -> bool:

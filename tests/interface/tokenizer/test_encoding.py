@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bloomery.interface.tokenizer import TokenizerError, bpe, load_tokenizer
@@ -17,12 +17,14 @@ texts = st.text()
 prompts = st.lists(st.one_of(texts, st.sampled_from(SPELLINGS))).map("".join)
 
 
+@settings(deadline=None)
 @given(prompts, st.booleans())
 def test_decoding_gives_the_text_back(text, parse_special):
     ids = TOKENIZER.encode(text, add_special=False, parse_special=parse_special)
     assert TOKENIZER.detokenize(ids) == text
 
 
+@settings(deadline=None)
 @given(texts)
 def test_a_fresh_tokenizer_agrees_with_one_that_has_seen_words(text):
     fresh = load_tokenizer(metadata_of("chatml"))
@@ -66,6 +68,7 @@ def by_definition(letters, ranks):
         symbols[first : first + 2] = [symbols[first] + symbols[first + 1]]
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_merging_follows_the_definition(data):
     parts = st.text("abc", min_size=1, max_size=4)

@@ -1,7 +1,7 @@
 """A prompt made of pieces: what a client wrote never becomes a special token."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.interface.tokenizer.recorded import tokenizer_of
@@ -25,11 +25,13 @@ def plain(text):
     return encode((text, False))
 
 
+@settings(deadline=None)
 @given(spans)
 def test_pieces_come_back_as_the_prompt(prompt):
     assert TOKENIZER.detokenize(encode(*prompt)) == "".join(text for text, _ in prompt)
 
 
+@settings(deadline=None)
 @given(st.lists(pieces))
 def test_client_text_never_gives_a_special_id(texts):
     ids = encode(*((text, False) for text in texts))
@@ -37,6 +39,7 @@ def test_client_text_never_gives_a_special_id(texts):
     assert ids == plain("".join(texts))
 
 
+@settings(deadline=None)
 @given(spans)
 def test_special_ids_are_those_of_the_template(prompt):
     """Template pieces that touch are one text; each run of them gives its own special ids, and no others are there."""
@@ -57,6 +60,7 @@ def test_special_ids_are_those_of_the_template(prompt):
     assert ids == expected
 
 
+@settings(deadline=None)
 @given(st.lists(st.text(max_size=6)), st.lists(st.booleans()))
 def test_boundaries_do_not_divide_words(texts, flags):
     """Text without special spellings has the ids of the whole, however it is cut and marked."""

@@ -34,12 +34,13 @@ def find(text, spellings):
 letters = st.sampled_from("ab<|é")
 
 
-@settings(max_examples=500)
+@settings(max_examples=500, deadline=None)
 @given(st.text(letters, max_size=40), st.lists(st.text(letters, min_size=1, max_size=5), max_size=8, unique=True))
 def test_any_spellings_in_any_text(text, spellings):
     assert find(text, spellings) == by_definition(text, spellings)
 
 
+@settings(deadline=None)
 @given(st.integers(0, 200), st.sets(st.integers(1, 31), min_size=1))
 def test_runs_of_one_character(length, sizes):
     spellings = [" " * size for size in sorted(sizes)]

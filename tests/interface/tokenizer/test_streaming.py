@@ -1,6 +1,6 @@
 """Streams: the pieces joined are the whole, and no piece holds a part of a character."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bloomery.interface.tokenizer import StreamDecoder, complete_length
@@ -14,6 +14,7 @@ any_ids = st.lists(st.integers(0, TOKENIZER.n_vocab - 1))
 only_bytes = st.one_of(st.binary(), st.text().map(str.encode)).map(list)
 
 
+@settings(deadline=None)
 @given(st.one_of(any_ids, only_bytes), st.booleans())
 def test_a_stream_is_the_whole(ids, special):
     decoder = StreamDecoder(TOKENIZER, special)
@@ -21,6 +22,7 @@ def test_a_stream_is_the_whole(ids, special):
     assert "".join(chunks) + decoder.flush() == TOKENIZER.detokenize(ids, special=special)
 
 
+@settings(deadline=None)
 @given(st.text(), st.booleans())
 def test_valid_text_streams_without_a_replacement_character(text, merged):
     encoded = TOKENIZER.encode(text, add_special=False, parse_special=False)
@@ -30,6 +32,7 @@ def test_valid_text_streams_without_a_replacement_character(text, merged):
     assert "".join(chunks) == text
 
 
+@settings(deadline=None)
 @given(st.text(min_size=1))
 def test_a_character_is_complete_with_its_last_byte(text):
     data = text.encode()

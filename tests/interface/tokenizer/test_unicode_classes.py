@@ -3,7 +3,7 @@
 import unicodedata
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bloomery.interface.tokenizer.pretokenize import PRE_TOKENIZERS
@@ -64,6 +64,7 @@ def test_ascii_is_itself():
 
 
 @pytest.mark.parametrize("pre_tokenizer", PRE_TOKENIZERS.values(), ids=PRE_TOKENIZERS)
+@settings(deadline=None)
 @given(text=st.text())
 def test_words_joined_are_the_text(pre_tokenizer, text):
     words = list(pre_tokenizer.words(text))
