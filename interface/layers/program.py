@@ -9,7 +9,6 @@ from typing import Any, TypeAlias
 from bloomery.interface.batch import Batch, PerCell
 from bloomery.interface.ops import Array, OpSet, Weight
 
-
 Run: TypeAlias = Callable[[OpSet, Any, Mapping[str, Weight], Mapping[str, Array], Array, Batch], Array]
 """`(ops, kind, weights, state, x, batch) -> x'`, [tokens, n_embd] in and out; weights and state are this layer's."""
 
