@@ -181,7 +181,7 @@ class HermesCall:
             return end, None
         value: str = json.loads("".join(self._pieces))
         if any("\ud800" <= character <= "\udfff" for character in value):
-            raise CallError("has an escape for half a surrogate pair", at)
+            raise CallError("has an escape for half a surrogate pair", end)
         return end, value
 
     def _add_arguments(self, text: str) -> None:

@@ -23,7 +23,7 @@ from jinja2.visitor import NodeTransformer
 from bloomery.server.chat import budget
 from bloomery.server.chat.filters import FILTERS, concatenated, text_of, turns
 from bloomery.server.chat.formatting import SourcedFormatter, percent
-from bloomery.server.chat.sourced import as_sourced, is_clients, joined, plain
+from bloomery.server.chat.sourced import as_sourced, is_clients, joined, opaque, plain
 
 # Filter names that no template can spell: the places where the compiled code must come back to this module.
 _TURNS = "turns of a loop"
@@ -131,7 +131,7 @@ class ChatSandbox(ImmutableSandboxedEnvironment):
             **{name: DEFAULT_NAMESPACE[name] for name in ("dict", "cycler", "joiner", "namespace")},
             "range": _range,
             "raise_exception": _raise_exception,
-            "strftime_now": lambda form: text_of(strftime_now(plain(form))),
+            "strftime_now": lambda form: opaque(strftime_now(plain(form)), form),
         }
         self._formatter = SourcedFormatter(self, text_of)
 

@@ -5,6 +5,7 @@ A piece is `(text, special)`: ordinary text, or one special token. The speller k
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterable, Sequence
@@ -45,7 +46,7 @@ def cut(pieces: Sequence[Piece], places: Iterable[int]) -> list[Piece]:
         if special:
             result.append((text, True))
         else:
-            result += [(text[start:end], False) for start, end in zip(edges, edges[1:], strict=False)]
+            result += [(text[start:end], False) for start, end in itertools.pairwise(edges)]
         at += len(text)
     return result
 
@@ -68,12 +69,18 @@ def parse(
 
 
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers(-(10**20), 10**20) | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**20), 10**20)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
     max_leaves=6,
 )
 
-_awkward = st.sampled_from([*TAGS, "<tool_", "</", "{", '"}', "\\", "\n", "```", "é", "🔥", "\u2028", "name", "arguments"])
+_awkward = st.sampled_from(
+    [*TAGS, "<tool_", "</", "{", '"}', "\\", "\n", "```", "é", "🔥", "\u2028", "name", "arguments"]
+)
 _names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
 _arguments = st.dictionaries(_awkward | st.text(max_size=6), _awkward | json_values, max_size=4)
 

@@ -47,7 +47,8 @@ OPENING = HERMES.replace("else '' -}}\n{%- endif -%}\n", "else '<think>\\n' -}}\
 BUSY = r"""
 {%- set seen = namespace(text='', last=none) -%}
 {%- for message in messages -%}
-  {%- set text = message.content if message.content is string else message.content | map(attribute='text') | join('|') -%}
+  {%- set text = message.content -%}
+  {%- if text is not string -%}{%- set text = text | map(attribute='text') | join('|') -%}{%- endif -%}
   {%- if '</think>' in text -%}
     {%- set text = text.split('</think>')[-1].lstrip('\n') -%}
   {%- endif -%}
@@ -56,7 +57,8 @@ BUSY = r"""
   {{- text.partition('|') | join('+') }}{{ text.splitlines() | join('/') }}{{ text | reverse }}{{ text | list | last -}}
   {{- '%s<|%s|>' % (text, message.role) }}{{ '<|{}|>{x}'.format(message.role, x=text) }}{{ text * 2 }}{{ text | e -}}
   {{- text.rsplit(' ', 1) | first }}{{ text | indent(2, true) }}{{ text | capitalize }}{{ text.lower() | string -}}
-  {{- [text, 1, none, {'k': text}] | tojson }}{{ {text: [text]} | tojson(indent=2) }}{{ text | tojson(ensure_ascii=true) -}}
+  {{- [text, 1, none, {'k': text}] | tojson }}{{ {text: [text]} | tojson(indent=2) -}}
+  {{- text | tojson(ensure_ascii=true) -}}
   {%- for key, value in message.items() -%}{{ key }}={{ value if value is string else value | tojson }};{%- endfor -%}
   {%- if text.startswith('<tool_response>') -%}<|result|>{%- endif -%}
   {{- [text, [1, text]] }}{{ text | truncate(9, true, '<|…|>', 0) -}}

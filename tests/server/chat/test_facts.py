@@ -35,16 +35,24 @@ def test_a_template_that_refuses_everything_teaches_nothing() -> None:
 
 def test_content_in_parts() -> None:
     parts = "{% for part in m.content %}{{ part.text }}{% endfor %}"
-    either = "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}" + parts + "{% endif %}{% endfor %}"
+    either = (
+        "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}"
+        + parts
+        + "{% endif %}{% endfor %}"
+    )
     assert (facts_of(either).typed_content, facts_of(either).string_content) == (True, True)
     only_parts = "{% for m in messages %}{% for part in m.content %}{{ part.text }}{% endfor %}{% endfor %}"
     assert (facts_of(only_parts).typed_content, facts_of(only_parts).string_content) == (True, False)
     # A list that is printed as it is, is not understood.
-    assert not facts_of("{{ messages[0].content if messages[0].content is string else messages[0].content | tojson }}").typed_content
+    assert not facts_of(
+        "{{ messages[0].content if messages[0].content is string else messages[0].content | tojson }}"
+    ).typed_content
 
 
 def test_thinking_that_is_off_until_it_is_asked_for() -> None:
-    facts = facts_of(CHATML + "{% if add_generation_prompt %}{{ '<think>' if enable_thinking else '</think>' }}{% endif %}")
+    facts = facts_of(
+        CHATML + "{% if add_generation_prompt %}{{ '<think>' if enable_thinking else '</think>' }}{% endif %}"
+    )
     assert (facts.thinking_off, facts.thinks_by_default) == ("switch", False)
     assert facts.think == ThinkTags("<think>", "</think>")
 
@@ -55,14 +63,25 @@ def test_thinking_that_only_an_effort_changes() -> None:
 
 
 def _calls(body: str) -> str:
-    return CHATML + "{% for m in messages if m.tool_calls %}{% for c in m.tool_calls %}" + body + "{% endfor %}{% endfor %}"
+    return (
+        CHATML
+        + "{% for m in messages if m.tool_calls %}{% for c in m.tool_calls %}"
+        + body
+        + "{% endfor %}{% endfor %}"
+    )
 
 
 @pytest.mark.parametrize(
     ("body", "tags"),
     [
-        ("<call> {{ {'arguments': c.function.arguments, 'name': c.function.name} | tojson }} </call>", ("<call>", "</call>")),
-        ("[CALL]{{ {'name': c.function.name, 'arguments': c.function.arguments} | tojson }}[/CALL]", ("[CALL]", "[/CALL]")),
+        (
+            "<call> {{ {'arguments': c.function.arguments, 'name': c.function.name} | tojson }} </call>",
+            ("<call>", "</call>"),
+        ),
+        (
+            "[CALL]{{ {'name': c.function.name, 'arguments': c.function.arguments} | tojson }}[/CALL]",
+            ("[CALL]", "[/CALL]"),
+        ),
         ("<tool_call>{{ c.function.name }}{{ c.function.arguments | tojson }}</tool_call>", None),
         ("<tool_call>{{ {'name': c.function.name, 'parameters': c.function.arguments} | tojson }}</tool_call>", None),
         ("{{ {'name': c.function.name, 'arguments': c.function.arguments} | tojson }}", None),
@@ -77,7 +96,7 @@ def test_a_markup_is_known_by_how_calls_are_written(body: str, tags: tuple[str, 
 
 
 def test_arguments_as_text() -> None:
-    body = "<tool_call>{\"name\": \"{{ c.function.name }}\", \"arguments\": {{ c.function.arguments }}}</tool_call>"
+    body = '<tool_call>{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments }}}</tool_call>'
     facts = facts_of(_calls(body))
     assert not facts.object_arguments
     assert facts.call_tags == ("<tool_call>", "</tool_call>")

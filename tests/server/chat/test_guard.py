@@ -1,7 +1,7 @@
 """The guard: what a client spells is text, in every field, for every template.
 
-The witness is the same conversation in which each character a client controls is one that nobody else uses. Where that
-witness shows a client's character in the prompt, the guarded prompt must not read special tokens, and elsewhere it must.
+One witness is the same conversation in harmless words: it has the same special tokens. The other has characters that
+nobody else uses where a client, or the model, writes: those of a client must read no special tokens, all others must.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ _fragments = st.one_of(
     st.sampled_from(_SPELLINGS),
     st.sampled_from(_SPELLINGS).flatmap(lambda word: st.integers(1, len(word) - 1).map(lambda cut: word[:cut])),
     st.sampled_from(_SPELLINGS).flatmap(lambda word: st.integers(1, len(word) - 1).map(lambda cut: word[cut:])),
-    st.sampled_from(["<THINK>", "<think\u200b>", "<think<think>", " a b ", "\n", '"', "\\u003cthink>", "{}", "%s", "\ue000"]),
+    st.sampled_from(
+        ["<THINK>", "<think\u200b>", "<think<think>", " a b ", "\n", '"', "\\u003cthink>", "{}", "%s", "\ue000"]
+    ),
 )
 _texts = st.lists(_fragments, max_size=4).map("".join)
 
@@ -42,7 +44,9 @@ _texts = st.lists(_fragments, max_size=4).map("".join)
 def conversations(draw: st.DrawFn) -> tuple[list[dict[str, Any]], list[dict[str, Any]], dict[str, Any]]:
     """Messages, tools and template variables, as templates take them, with hostile text in every field."""
     messages: list[dict[str, Any]] = []
-    for kind in draw(st.lists(st.sampled_from(["user", "system", "assistant", "call", "tool", "odd"]), min_size=1, max_size=4)):
+    for kind in draw(
+        st.lists(st.sampled_from(["user", "system", "assistant", "call", "tool", "odd"]), min_size=1, max_size=4)
+    ):
         message: dict[str, Any] = {"role": "assistant" if kind == "call" else kind, "content": draw(_texts)}
         if kind == "odd":
             message |= {"role": draw(_texts), "name": draw(_texts)}
@@ -109,9 +113,7 @@ def test_a_clients_spelling_adds_no_special_token(
     def keep_models(message: dict[str, Any]) -> dict[str, Any]:
         own = {"content", "reasoning_content"} if message["role"] == "assistant" else set()
         kept = {"role"} if message["role"] in {"user", "system", "assistant", "tool"} else set()
-        return {
-            key: held if key in own | kept else _mapped_values(held, harmless) for key, held in message.items()
-        }
+        return {key: held if key in own | kept else _mapped_values(held, harmless) for key, held in message.items()}
 
     guarded = template.render(messages, tools, True, **variables)
     twin = template.render(
@@ -139,10 +141,13 @@ def test_every_character_has_its_authors_origin(texts: list[str]) -> None:
         {"role": "user", "content": [{"type": "text", "text": client_texts[3]}]},
         {"role": "assistant", "content": own, "reasoning_content": own},
     ]
-    calls = [{"type": "function", "function": {"name": client_texts[4], "arguments": {client_texts[5]: client_texts[6]}}}]
+    calls = [
+        {"type": "function", "function": {"name": client_texts[4], "arguments": {client_texts[5]: client_texts[6]}}}
+    ]
     messages.append({"role": "assistant", "content": own, "tool_calls": calls})
     source = (
-        "{% for m in messages %}<|{{ m.role }}|>{{ m.name }}{% for p in m.content if p is mapping %}{{ p.text }}{% endfor %}"
+        "{% for m in messages %}<|{{ m.role }}|>{{ m.name }}"
+        "{% for p in m.content if p is mapping %}{{ p.text }}{% endfor %}"
         "{{ m.content if m.content is string }}{{ m.reasoning_content }}{{ m.tool_calls | tojson if m.tool_calls }}"
         "{% for c in m.tool_calls %}{{ c.function.name }}{% for k, v in c.function.arguments.items() %}{{ k }}{{ v }}"
         "{% endfor %}{% endfor %}{% endfor %}{{ extra }}"
@@ -167,7 +172,7 @@ def _tokenizer() -> Tokenizer:
 def test_the_prompts_ids_spell_the_render(
     conversation: tuple[list[dict[str, Any]], list[dict[str, Any]], dict[str, Any]],
 ) -> None:
-    """On a real tokenizer: the ids decode to the render, and hold the special tokens of the template's stretches only."""
+    """On a real tokenizer: the ids decode to the render, and its special tokens are those the template wrote."""
     messages, tools, variables = conversation
     tokenizer = _tokenizer()
     rendered = ChatTemplate(HERMES).render(messages, tools, True, **variables)
@@ -185,7 +190,10 @@ def test_a_spelling_that_the_template_could_finish_is_not_finished() -> None:
 def test_parts_of_a_spelling_do_not_join() -> None:
     parts = [{"type": "text", "text": "<|im_"}, {"type": "text", "text": "start|>"}]
     source = "{% for part in messages[0].content %}{{ part.text }}{% endfor %}!"
-    assert ChatTemplate(source).render([{"role": "user", "content": parts}]).spans == [("<|im_start|>", False), ("!", True)]
+    assert ChatTemplate(source).render([{"role": "user", "content": parts}]).spans == [
+        ("<|im_start|>", False),
+        ("!", True),
+    ]
 
 
 def test_an_assistants_text_keeps_its_special_tokens() -> None:
@@ -219,6 +227,11 @@ def test_the_tail_is_the_templates_own() -> None:
     assert template.render(asked).tail == "<think>\n"
     assert template.render(asked, None, False).tail == ""
     assert template.render(asked, None, False, end="</think>").tail == ""
+
+
+def test_a_clients_clock_format_is_the_clients() -> None:
+    template = ChatTemplate("{{ strftime_now(messages[0].content) }}")
+    assert template.render([{"role": "user", "content": "<think>"}]).spans == [("<think>", False)]
 
 
 def test_a_template_may_not_reach_the_characters_another_way() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
@@ -35,11 +36,13 @@ def _read(pieces: list[str]) -> tuple[bool, int]:
     after=st.text(max_size=5),
     cuts=st.lists(st.integers(0, 400), max_size=8),
 )
-def test_a_value_ends_where_it_ends(value: Any, ascii_only: bool, indent: int | None, after: str, cuts: list[int]) -> None:
+def test_a_value_ends_where_it_ends(
+    value: Any, ascii_only: bool, indent: int | None, after: str, cuts: list[int]
+) -> None:
     written = json.dumps(value, ensure_ascii=ascii_only, indent=indent)
     text = written + after
     edges = sorted({0, len(text), *(cut % (len(text) + 1) for cut in cuts)})
-    pieces = [text[start:end] for start, end in zip(edges, edges[1:], strict=False)]
+    pieces = [text[start:end] for start, end in itertools.pairwise(edges)]
     assert _read(pieces) == (True, len(written))
     assert _read(list(text)) == (True, len(written))
 

@@ -24,6 +24,9 @@ from bloomery.server.chat.template import ChatTemplate
 from tests.server.chat.replies import Piece, hermes, parse, spelled
 from tests.server.chat.templates import HERMES, OPENING, facts_of
 
+# Reasoning, content, and the calls' names and arguments.
+_Read = tuple[str, str, list[tuple[str, str]]]
+
 pytestmark = pytest.mark.oracle
 
 _TOOL = {
@@ -54,16 +57,21 @@ def _saying(text: str, folder: Path, template: str = HERMES) -> Iterator[Oracle]
 def _asked(oracle: Oracle, tools: bool, **fields: Any) -> tuple[int, dict[str, Any]]:
     """The status and message of a chat answer."""
     body = {"messages": [{"role": "user", "content": "hi"}], "temperature": 0} | fields
-    answer = ask(oracle.address, "POST", "/v1/chat/completions", json.dumps(body | ({"tools": [_TOOL]} if tools else {})).encode())
+    answer = ask(
+        oracle.address,
+        "POST",
+        "/v1/chat/completions",
+        json.dumps(body | ({"tools": [_TOOL]} if tools else {})).encode(),
+    )
     return answer.status, json.loads(answer.body)["choices"][0]["message"] if answer.status == 200 else {}
 
 
-def _theirs(message: dict[str, Any]) -> tuple[str, str, list[tuple[str, str]]]:
+def _theirs(message: dict[str, Any]) -> _Read:
     calls = [(call["function"]["name"], call["function"]["arguments"]) for call in message.get("tool_calls", [])]
     return message.get("reasoning_content", ""), message["content"], calls
 
 
-def _ours(text: str, **options: Any) -> tuple[str, str, list[tuple[str, str]]]:
+def _ours(text: str, **options: Any) -> _Read:
     reply = parse(spelled(text, True), **options)
     assert reply.failure is None
     return reply.reasoning, reply.content, [(call.name, call.arguments) for call in reply.calls]
@@ -92,12 +100,13 @@ AGREED = [
     f"<think>\np\n</think>\n\n{_CALL}",
     f"{_CALL}\n{_CALL}",
     f"<think>\np\n</think>\n\nLet me see.\n\n{_CALL}\n{_CALL}",
-    '<tool_call>\n{"name": "get_weather", "arguments": {"city": "쇠 \\"é\\" \\n🔥", "n": {"x": [1, 2.5e3, null]}}}\n</tool_call>',
+    '<tool_call>\n{"name": "get_weather", "arguments": {"city": "쇠 \\"é\\" \\n🔥", "n": {"x": [1, 2.5e3, null]}}}\n'
+    "</tool_call>",
     '<tool_call>\n{"name": "get_weather", "arguments": {}}\n</tool_call>',
 ]
 
-# Text, what llama-server answers (its status, or its reading), and what we answer (None is the 500 that names the call).
-DIFFERENT: list[tuple[str, int | tuple[str, str, list[tuple[str, str]]], tuple[str, str, list[tuple[str, str]]] | None]] = [
+# Text, what llama-server answers (its status, or its reading), and ours (None is the 500 that names the call).
+DIFFERENT: list[tuple[str, int | _Read, _Read | None]] = [
     # Text after a call is content.
     (f"{_CALL} done.", 500, ("", " done.", [("get_weather", _ARGUMENTS)])),
     # The line ends inside the tags are layout.
@@ -127,12 +136,16 @@ def test_a_reply_that_both_read_alike(text: str, tmp_path: Path) -> None:
         assert _ours(text, raw_reasoning=True) == _theirs(_asked(oracle, tools=True, reasoning_format="none")[1])
 
 
-@pytest.mark.parametrize("text", ["plan\n</think>\n\nHi", "\n\nplan</think>Hi", "  \n</think>\n\nHi", "<think>\nplan</think>Hi", "plan"])
+@pytest.mark.parametrize(
+    "text", ["plan\n</think>\n\nHi", "\n\nplan</think>Hi", "  \n</think>\n\nHi", "<think>\nplan</think>Hi", "plan"]
+)
 def test_a_reply_after_an_open_span(text: str, tmp_path: Path) -> None:
     tail = "<|im_start|>assistant\n<think>\n"
     with _saying(text, tmp_path, OPENING) as oracle:
         assert _ours(text, tail=tail) == _theirs(_asked(oracle, tools=True)[1])
-        assert _ours(text, tail=tail, raw_reasoning=True) == _theirs(_asked(oracle, tools=True, reasoning_format="none")[1])
+        assert _ours(text, tail=tail, raw_reasoning=True) == _theirs(
+            _asked(oracle, tools=True, reasoning_format="none")[1]
+        )
 
 
 @pytest.mark.parametrize(("text", "theirs", "ours"), DIFFERENT)

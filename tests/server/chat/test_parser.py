@@ -23,7 +23,12 @@ _CALL = f'<tool_call>\n{{"name": "get_weather", "arguments": {_ARGUMENTS}}}\n</t
 
 
 def _said(reply: Reply) -> tuple[str, str, list[tuple[str, str, bool]], str | None]:
-    return reply.reasoning, reply.content, [(call.name, call.arguments, call.closed) for call in reply.calls], reply.failure
+    return (
+        reply.reasoning,
+        reply.content,
+        [(call.name, call.arguments, call.closed) for call in reply.calls],
+        reply.failure,
+    )
 
 
 @pytest.mark.parametrize("special", [True, False], ids=["tokens", "text"])
@@ -184,7 +189,7 @@ def test_a_fault_is_named(body: str, fault: str) -> None:
 
 def test_a_fault_names_the_function_once_it_is_known() -> None:
     reply = parse([("<tool_call>", True), ('{"name": "f", "arguments": {"a": x', False)])
-    assert reply.failure == 'tool call 0 ("f") of the model\'s reply is not one JSON object: no value begins with \'x\''
+    assert reply.failure == "tool call 0 (\"f\") of the model's reply is not one JSON object: no value begins with 'x'"
     assert [call.arguments for call in reply.calls] == ['{"a": ']
 
 
@@ -237,7 +242,13 @@ def test_a_call_opened_by_a_token_needs_the_closing_token() -> None:
 
 
 def test_a_tag_token_inside_a_string_of_a_call_is_text() -> None:
-    body = [('{"name": "f", "arguments": {"a": "', False), ("<think>", True), ("x", False), ("<tool_call>", True), ('"}}', False)]
+    body = [
+        ('{"name": "f", "arguments": {"a": "', False),
+        ("<think>", True),
+        ("x", False),
+        ("<tool_call>", True),
+        ('"}}', False),
+    ]
     reply = parse([("<tool_call>", True), *body, ("</tool_call>", True)])
     assert _said(reply) == ("", "", [("f", '{"a": "<think>x<tool_call>"}', True)], None)
 
@@ -259,9 +270,9 @@ def _deltas(*pieces: tuple[str, bool]) -> list[list[ChatDelta]]:
 
 def test_a_stream_releases_what_is_decided() -> None:
     assert _deltas(
-        ("<think>", True), ("\n", False), ("pl", False), ("an\n", False), ("</think>", True), ("\n\n", False), ("Hi", False),
-        ("\n", False), ("<tool_call>", True), ('\n{"name": "f', False), ('", "arg', False), ('uments": {"a', False),
-        ('": 1}', False), ("}\n", False), ("</tool_call>", True), ("\n", False), ("x", False),
+        ("<think>", True), ("\n", False), ("pl", False), ("an\n", False), ("</think>", True), ("\n\n", False),
+        ("Hi", False), ("\n", False), ("<tool_call>", True), ('\n{"name": "f', False), ('", "arg', False),
+        ('uments": {"a', False), ('": 1}', False), ("}\n", False), ("</tool_call>", True), ("\n", False), ("x", False),
     ) == [
         [], [], [ReasoningDelta("pl")], [ReasoningDelta("an\n")], [], [], [ContentDelta("Hi")],
         [ContentDelta("\n")], [], [], [CallStart(0, "id0", "f")], [CallArguments(0, '{"a')],
@@ -293,3 +304,12 @@ def test_call_ids_do_not_repeat() -> None:
     ids = {new_call_id(0) for _ in range(100)}
     assert len(ids) == 100
     assert all(call_id.startswith("call_0_") and len(call_id) == len("call_0_") + 16 for call_id in ids)
+
+
+def test_a_very_long_argument_passes_through() -> None:
+    value = 'x\\n<é"'.replace('"', '\\"') * 40_000
+    body = f'{{"name": "f", "arguments": {{"a": "{value}"}}}}'
+    pieces = [(body[start : start + 8], False) for start in range(0, len(body), 8)]
+    reply = parse([("<tool_call>", True), *pieces, ("</tool_call>", True)])
+    assert reply.calls[0].arguments == f'{{"a": "{value}"}}'
+    assert parse([(f"<tool_call>{body}</tool_call>", False)], special=False).calls[0].arguments == f'{{"a": "{value}"}}'

@@ -13,8 +13,8 @@ from tests.server.chat.replies import Piece, bodies, cut, parse, spelled
 from tests.server.chat.templates import TAGS
 
 _words = st.sampled_from(
-    ["a", " ", "\n", "\n\n", "<", "</", "<th", "think>", "<tool_call", "tool_call>", "é", "🔥", '{"name": "f", ', '"arguments": {',
-     '"x": "', '\\"', '"}', "}", ", ", '{"name": "f", "arguments": {"a": [1, "</tool_call>"]}}', "```"]
+    ["a", " ", "\n", "\n\n", "<", "</", "<th", "think>", "<tool_call", "tool_call>", "é", "🔥", '{"name": "f", ',
+     '"arguments": {', '"x": "', '\\"', '"}', "}", ", ", '{"name": "f", "arguments": {"a": [1, "</tool_call>"]}}', "`"]
 )  # fmt: skip
 _tokens = st.one_of(_words.map(lambda text: (text, False)), st.sampled_from(TAGS).map(lambda tag: (tag, True)))
 _replies = st.lists(_tokens, max_size=14)
@@ -31,7 +31,14 @@ def _explained(pieces: list[Piece], places: list[int]) -> str:
 
 
 @settings(max_examples=150, deadline=None)
-@given(reply=_replies, tail=_tails, stop=_stops, special=st.booleans(), raw=st.booleans(), places=st.lists(st.integers(1, 99)))
+@given(
+    reply=_replies,
+    tail=_tails,
+    stop=_stops,
+    special=st.booleans(),
+    raw=st.booleans(),
+    places=st.lists(st.integers(1, 99)),
+)
 def test_no_cut_changes_a_reply(
     reply: list[Piece], tail: str, stop: str, special: bool, raw: bool, places: list[int]
 ) -> None:
@@ -94,7 +101,9 @@ def test_calls_are_what_was_spelled(
         pieces += [(between, False), *opener] if index else opener
     reply = parse(cut(pieces, places), special=special)
     assert reply.failure is None
-    assert [(call.id, call.name) for call in reply.calls] == [(f"call_{i}", name) for i, (_, name, _) in enumerate(calls)]
+    assert [(call.id, call.name) for call in reply.calls] == [
+        (f"call_{i}", name) for i, (_, name, _) in enumerate(calls)
+    ]
     assert [call.arguments for call in reply.calls] == [written for _, _, written in calls]
     assert all(isinstance(json.loads(call.arguments), dict) and call.closed for call in reply.calls)
     assert reply.content == (between * (len(calls) - 1) if between.strip() else "")
@@ -117,4 +126,7 @@ def test_a_damaged_call_is_named_or_unharmed(call: tuple[str, str, Any], damage:
     if reply.failure is None:
         arguments = meant["arguments"]
         said = json.loads(reply.calls[0].arguments)
-        assert (reply.calls[0].name, said) == (meant["name"], json.loads(arguments) if isinstance(arguments, str) else arguments)
+        assert (reply.calls[0].name, said) == (
+            meant["name"],
+            json.loads(arguments) if isinstance(arguments, str) else arguments,
+        )

@@ -42,7 +42,7 @@ def _read(message: dict[str, Any], facts: TemplateFacts | None = None) -> dict[s
         ({"role": "user", "content": None}, {"role": "user", "content": ""}),
         ({"role": "developer", "content": "d"}, {"role": "system", "content": "d"}),
         ({"role": "whoever", "content": "d"}, {"role": "whoever", "content": "d"}),
-        ({"role": "user", "content": [{"type": "text", "text": ""}, {"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
+        ({"role": "user", "content": [{"type": "text", "text": text} for text in ("", "a", "b")]},
          {"role": "user", "content": "a\nb"}),
         ({"role": "user", "content": []}, {"role": "user", "content": ""}),
         # Fields come in the order templates print them, and no others reach them.
@@ -109,7 +109,7 @@ def test_a_system_message_joins_the_next_where_the_template_has_none() -> None:
         ([{"role": "user", "content": [{"type": "foo"}]}], r"content\[0\]: unsupported content\[\].type"),
         ([{"role": "user", "content": ["x"]}], "unsupported"),
         ([{"role": "user", "content": [{"type": "text"}]}], r"content\[0\].text must be a string"),
-        ([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}], "image input is not supported"),
+        ([{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}], "image input is not supported"),
         ([{"role": "user", "content": [{"type": "input_audio"}]}], "audio input is not supported"),
         ([{"role": "user", "content": [{"type": "video_url"}]}], "video input is not supported"),
         ([{"role": "user", "content": "x", "name": 3}], "name must be a string"),
@@ -122,7 +122,7 @@ def test_a_system_message_joins_the_next_where_the_template_has_none() -> None:
         ([_call("{}", type="custom"), _USER], "type 'function'"),
         ([{"role": "assistant", "tool_calls": {}}], "must be an array"),
         ([{"role": "assistant", "tool_calls": [{"function": {"name": ""}}]}], "name must be a string"),
-        ([{"role": "assistant", "content": "a"}, {"role": "assistant", "content": "b"}], "2 or more assistant messages"),
+        ([{"role": "assistant", "content": "a"}] * 2, "2 or more assistant messages"),
         ([_call("{}")], "Cannot continue an assistant message that contains tool calls"),
     ],
 )  # fmt: skip
@@ -134,7 +134,8 @@ def test_a_refused_message(messages: Any, reason: str) -> None:
 
 @pytest.mark.parametrize(
     "tools",
-    ["x", ["x"], [{"name": "x"}], [{"type": "custom", "function": {"name": "x"}}], [{"type": "function", "function": {}}],
+    ["x", ["x"], [{"name": "x"}], [{"type": "custom", "function": {"name": "x"}}],
+     [{"type": "function", "function": {}}],
      [{"type": "function", "function": {"name": "f", "description": 3}}],
      [{"type": "function", "function": {"name": "f", "parameters": []}}]],
 )  # fmt: skip
@@ -177,7 +178,10 @@ def test_a_forced_call_is_refused_by_name(choice: Any) -> None:
 
 @pytest.mark.parametrize("choice", ["x", 3, [], True])
 def test_an_unknown_choice_is_refused(choice: Any) -> None:
-    assert (_refused(tools=[_TOOL], tool_choice=choice).code, _refused(tool_choice=choice).param) == (400, "tool_choice")
+    assert (_refused(tools=[_TOOL], tool_choice=choice).code, _refused(tool_choice=choice).param) == (
+        400,
+        "tool_choice",
+    )
 
 
 def test_tools_on_a_template_whose_calls_nobody_reads() -> None:
@@ -238,7 +242,12 @@ def test_a_switch_that_is_no_boolean_is_refused(value: Any, kind: str) -> None:
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("chat_template_kwargs", [1]), ("reasoning_format", "zz"), ("reasoning_format", 3), ("add_generation_prompt", "no")],
+    [
+        ("chat_template_kwargs", [1]),
+        ("reasoning_format", "zz"),
+        ("reasoning_format", 3),
+        ("add_generation_prompt", "no"),
+    ],
 )
 def test_a_field_of_the_wrong_type_is_refused_by_name(field: str, value: Any) -> None:
     assert (_refused(**{field: value}).code, _refused(**{field: value}).param) == (400, field)

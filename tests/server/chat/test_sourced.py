@@ -102,7 +102,9 @@ def test_a_character_keeps_its_origin_through_an_operator(
     operation: Callable[[str], Any], parts: list[tuple[bool, str]]
 ) -> None:
     done, shown = operation(_built(parts)), operation(_witness(parts))
-    for text, witness in zip(done if isinstance(done, list) else [done], shown if isinstance(shown, list) else [shown]):
+    if not isinstance(done, list):
+        done, shown = [done], [shown]
+    for text, witness in zip(done, shown, strict=True):
         assert _origins(text) == [character in _CLIENTS for character in witness]
 
 
