@@ -57,7 +57,7 @@ class CrossOrigin:
 
 def make_app(model: ServedModel, scheduler: Scheduler, settings: Settings) -> Application:
     """The application that serves a model through a started scheduler."""
-    facts = None if model.template is None else read_facts(model.template, model.tokenizer)
+    facts = read_facts(model.template, model.tokenizer)
     service = Service(model=model, facts=facts, scheduler=scheduler, queue_depth=settings.queue_depth)
     resources: dict[str, Any] = {
         "/health": (health := Health(service)),

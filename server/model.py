@@ -14,7 +14,7 @@ from bloomery.interface.files.gguf import GgufFile, ModelFileError, open_gguf
 from bloomery.interface.machine import available_memory
 from bloomery.interface.spec import ModelDescription
 from bloomery.interface.tokenizer import Tokenizer, load_tokenizer
-from bloomery.server.chat.template import ChatTemplate
+from bloomery.server.chat.template import CHATML, ChatTemplate
 from bloomery.server.context import choose_context
 from bloomery.server.settings import Settings, SettingsError
 
@@ -36,7 +36,7 @@ class ServedModel:
     """A loaded model and its names.
 
     name: the model's name in answers.  path: the file as opened, the first of a split set.  n_ctx: positions of each of
-    n_parallel slots.  template: None when neither the file nor the start has a chat template.
+    n_parallel slots.  template: the file's, the start's, or ChatML when neither has one.
     file_type: the file's mix of formats in llama-server's words.  meta: llama-server's `meta` of /v1/models.
     """
 
@@ -44,7 +44,7 @@ class ServedModel:
     description: ModelDescription
     engine: Engine
     tokenizer: Tokenizer
-    template: ChatTemplate | None
+    template: ChatTemplate
     name: str
     path: str
     n_ctx: int
@@ -148,8 +148,8 @@ def _architecture(file: GgufFile, settings: Settings) -> str:
     return architecture
 
 
-def _template(file: GgufFile, tokenizer: Tokenizer, settings: Settings) -> ChatTemplate | None:
-    source = file.get_str("tokenizer.chat_template", "")
+def _template(file: GgufFile, tokenizer: Tokenizer, settings: Settings) -> ChatTemplate:
+    source = file.get_str("tokenizer.chat_template", "") or CHATML
     if settings.chat_template_file is not None:
         try:
             with Path(settings.chat_template_file).open("rb") as opened:
@@ -163,7 +163,7 @@ def _template(file: GgufFile, tokenizer: Tokenizer, settings: Settings) -> ChatT
             raise SettingsError(
                 f"--chat-template-file {settings.chat_template_file}: it has more than {_MAX_TEMPLATE_BYTES} bytes"
             )
-    return chat_template(source, tokenizer) if source else None
+    return chat_template(source, tokenizer)
 
 
 def chat_template(source: str, tokenizer: Tokenizer) -> ChatTemplate:

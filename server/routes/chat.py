@@ -9,7 +9,6 @@ import falcon
 from bloomery.server import fields
 from bloomery.server.chat.request import ChatRequest, read_chat_request
 from bloomery.server.chat.template import Rendered
-from bloomery.server.errors import ApiError
 from bloomery.server.fields import Route
 from bloomery.server.render.chat import ChatRenderer, Continued
 from bloomery.server.render.json_text import CONTENT_TYPE, json_bytes
@@ -33,7 +32,7 @@ class ChatCompletion:
         options = fields.read(body, Route.CHAT, self._service.limits)
         request, prompt = read_conversation(body, self._service)
         ids = tuple(prompt_ids(prompt, self._service))
-        preserved = frozenset() if facts is None else facts.preserved_ids(model.tokenizer)
+        preserved = facts.preserved_ids(model.tokenizer)
         streams = self._service.scheduler.submit_all(generations(options, ids, req.path, preserved))
         frame = Frame(id=new_id("chatcmpl"), model=model.name, fingerprint=BUILD, options=options)
         renderer = ChatRenderer(frame, [request.parser(prompt) for _ in range(options.n)], _continued(request))
@@ -63,16 +62,9 @@ class ApplyTemplate:
 
 
 def read_conversation(body: dict[str, Any], service: Service) -> tuple[ChatRequest, Rendered]:
-    """A chat request and its prompt.  Raises a named 400, or the 501 of a model that has no chat template."""
-    template, facts = service.model.template, service.facts
-    if template is None or facts is None:
-        raise ApiError(
-            501,
-            "not_supported_error",
-            "this model has no chat template; start the server with --chat-template-file, or use /completion",
-        )
-    request = read_chat_request(body, facts)
-    return request, request.render(template)
+    """A chat request and its prompt.  Raises a named 400."""
+    request = read_chat_request(body, service.facts)
+    return request, request.render(service.model.template)
 
 
 def prompt_ids(prompt: Rendered, service: Service) -> list[int]:

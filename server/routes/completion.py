@@ -34,10 +34,11 @@ class Completion:
             options=options,
             prompt=model.tokenizer.detokenize(prompt),
             n_prompt=len(prompt),
+            banned=tuple(sorted(model.tokenizer.eog_ids)) if options.asked.ignore_eos else (),
         )
         renderer = CompletionRenderer(facts, model.tokenizer)
         objects = rendered(streams, client_of(req), lambda _choice, event: renderer.render(event))
         if options.stream:
             answer_streamed(resp, objects, done=False)
         else:
-            answer_whole(resp, objects, partial(whole, return_tokens=options.return_tokens))
+            answer_whole(resp, objects, partial(whole, options=options))

@@ -11,7 +11,7 @@ from urllib.parse import unquote_to_bytes
 import falcon
 
 from bloomery.interface.tokenizer import Tokenizer
-from bloomery.server.chat.facts import TemplateFacts
+from bloomery.server.chat.caps import template_caps
 from bloomery.server.errors import invalid_request, not_found
 from bloomery.server.render.json_text import CONTENT_TYPE, json_bytes
 from bloomery.server.render.settings import default_params
@@ -22,7 +22,7 @@ _BAD_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})")
 
 def capabilities(service: Service) -> list[str]:
     """What a model can do, in Ollama's words."""
-    return ["completion", "tools"] if service.facts is not None and service.facts.parses_calls else ["completion"]
+    return ["completion", "tools"] if service.facts.parses_calls else ["completion"]
 
 
 def model_entry(service: Service) -> dict[str, Any]:
@@ -121,6 +121,8 @@ class Props:
     def __init__(self, service: Service, routes: Sequence[str]) -> None:
         self._service = service
         self._routes = list(routes)
+        template, facts = service.model.template, service.facts
+        self._caps = {} if template is None or facts is None else template_caps(template, facts)
 
     def on_get(self, _req: falcon.Request, resp: falcon.Response) -> None:
         """llama-server's properties and this server's own."""
@@ -141,13 +143,14 @@ class Props:
             "endpoint_props": False,
             "endpoint_metrics": True,
             "ui": False,
-            "chat_template": "" if template is None else template.source,
-            "chat_template_caps": {} if facts is None else _template_caps(facts),
-            "thinking_off": "neither" if facts is None else facts.thinking_off,
+            "chat_template": template.source,
+            "chat_template_caps": _template_caps(facts),
+            "thinking_off": facts.thinking_off,
             "bos_token": _text_of(tokenizer, tokenizer.bos_id),
             "eos_token": _text_of(tokenizer, tokenizer.eos_id),
             "build_info": BUILD,
             "is_sleeping": False,
+            "cors_proxy_enabled": False,
             "n_ctx": model.n_ctx,
             "routes": self._routes,
             "engine": self._engine(),
@@ -175,15 +178,3 @@ class Props:
 
 def _text_of(tokenizer: Tokenizer, token: int | None) -> str:
     return "" if token is None else tokenizer.detokenize([token])
-
-
-def _template_caps(facts: TemplateFacts) -> dict[str, bool]:
-    """llama-server's names for what a template can take."""
-    return {
-        "supports_object_arguments": facts.object_arguments,
-        "supports_string_content": facts.string_content,
-        "supports_system_role": facts.system_role,
-        "supports_tool_calls": facts.writes_calls,
-        "supports_tools": facts.writes_calls,
-        "supports_typed_content": facts.typed_content,
-    }

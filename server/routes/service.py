@@ -18,12 +18,12 @@ BUILD = f"bloomery-{version('bloomery')}"
 class Service:
     """A served model.
 
-    facts: what its chat template does, None without a template.  queue_depth: how many requests may wait.
+    facts: what its chat template does.  queue_depth: how many requests may wait.
     started: when the server began, in Unix seconds.
     """
 
     model: ServedModel
-    facts: TemplateFacts | None
+    facts: TemplateFacts
     scheduler: Scheduler
     queue_depth: int
     started: int = field(default_factory=lambda: int(time.time()))

@@ -63,7 +63,8 @@ def slot_json(view: SlotView) -> dict[str, Any]:
     }
     return slot | {
         "id_task": view.task_id,
-        "n_prompt_tokens": view.n_prompt,
+        # llama-server's name for the ids in the slot's sequence, which a running request's own ids join.
+        "n_prompt_tokens": view.n_past,
         "n_prompt_tokens_processed": view.n_evaluated,
         "n_prompt_tokens_cache": view.n_reused,
         "params": slot_params(view.generation),

@@ -264,7 +264,7 @@ def served(
     *,
     n_parallel: int = 1,
     n_ctx: int = 4096,
-    template: str | None = TEMPLATE,
+    template: str = TEMPLATE,
     name: str = "scripted",
     engine: ScriptedEngine | None = None,
 ) -> ServedModel:
@@ -277,7 +277,7 @@ def served(
         description=ModelDescription(spec=engine.spec, weights={}),
         engine=engine,
         tokenizer=tokenizer,
-        template=None if template is None else chat_template(template, tokenizer),
+        template=chat_template(template, tokenizer),
         name=name,
         path="scripted.gguf",
         n_ctx=engine.options.n_ctx,

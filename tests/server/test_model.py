@@ -9,7 +9,8 @@ from pathlib import Path
 import gguf
 import pytest
 
-from bloomery.conformance.fixtures import make
+from bloomery.conformance.fixtures import make, qwen3
+from bloomery.conformance.fixtures.gguf_writer import write_gguf
 from bloomery.interface.engine import EngineError
 from bloomery.interface.files.gguf import ModelFileError
 from bloomery.interface.registry import UnknownNameError
@@ -68,7 +69,6 @@ def test_settings_reach_the_model(path: Path, tmp_path: Path) -> None:
     assert model.name == "mine"
     assert (model.n_ctx, model.engine.options.n_ctx, model.engine.options.n_sequences) == (16, 16, 3)
     assert model.engine.options.n_ubatch == 8
-    assert model.template is not None
     assert model.template.source == "{{ messages[0].content }}!"
     assert lines[3:] == ["parallel rule=slots slots=3 slot_ctx=16 from=flag", "ubatch size=8 from=flag"]
 
@@ -140,3 +140,13 @@ def test_a_context_is_fitted_to_the_memory_there_is(path: Path, monkeypatch: pyt
     monkeypatch.setattr(module, "available_memory", functools.partial(int, 1000))
     with pytest.raises(ContextError, match="of the 1000 bytes"):
         load(path)
+
+
+def test_a_file_without_a_template_is_served_with_chatml(tmp_path: Path) -> None:
+    shape = qwen3.SHAPES["qwen3-a"]
+    metadata = {key: value for key, value in qwen3.metadata(shape, "f32").items() if key != "tokenizer.chat_template"}
+    bare = tmp_path / "bare.gguf"
+    write_gguf(bare, metadata, qwen3.tensors(shape, "f32"))
+    model = load(bare)
+    prompt = model.template.render([{"role": "user", "content": "hi"}]).text
+    assert prompt == "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"

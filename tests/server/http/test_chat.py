@@ -264,14 +264,6 @@ def test_return_prompt_ids_is_a_boolean(client: Client) -> None:
     assert (result.status_code, result.json["error"]["param"]) == (400, "return_prompt_ids")
 
 
-def test_without_a_template_there_is_no_chat() -> None:
-    with in_process(served(template=None)) as client:
-        for path in ("/v1/chat/completions", "/apply-template"):
-            result = client.ask(path, {"messages": ASKED})
-            assert (result.status_code, result.json["error"]["type"]) == (501, "not_supported_error")
-        assert client.simulate_get("/props").json["chat_template"] == ""
-
-
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_conversation_past_the_context_is_a_plain_error(client: Client, stream: bool) -> None:
     result = client.ask("/v1/chat/completions", {"messages": user("x" * 5000), "stream": stream})
