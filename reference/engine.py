@@ -19,6 +19,7 @@ from bloomery.interface.spec import ModelDescription, ModelSpec
 from bloomery.interface.taps import TappedOps
 from bloomery.reference.ops import NumpyOps
 from bloomery.reference.sequence import ReferenceSequence
+from bloomery.reference.state import StatePool
 from bloomery.reference.weights import Decoded, StoredWeight
 
 Floats = npt.NDArray[np.float32]
@@ -69,31 +70,16 @@ class ReferenceEngine:
         self.spec: ModelSpec = description.spec
         budget = options.weight_budget if options.weight_budget is not None else available_memory() // 2
         self.options = replace(options, weight_budget=budget)
-        self.signature = f"reference exact {self.spec!r}"
+        self._pool = StatePool(self.spec, n_sequences=options.n_sequences, n_ctx=options.n_ctx)
         decoded = Decoded(budget)
         self._weights = {name: StoredWeight(name, ref, file, decoded) for name, ref in description.weights.items()}
-        # Memory that was never written to is not taken, so a large n_ctx costs what is used of it.
-        self.states: list[dict[str, Floats]] = [
-            {
-                name: np.zeros((options.n_sequences, options.n_ctx, *state.shape), np.float32)
-                for name, state in state_of(layer).items()
-            }
-            for layer in self.spec.layers
-        ]
         self._layers = [
-            ({name: self._weights[f"blk.{i}.{name}"] for name in layer_weights(layer, self.spec.n_embd)}, state)
-            for i, (layer, state) in enumerate(zip(self.spec.layers, self.states, strict=True))
+            ({name: self._weights[f"blk.{i}.{name}"] for name in layer_weights(layer, self.spec.n_embd)}, arrays)
+            for i, (layer, arrays) in enumerate(zip(self.spec.layers, self._pool.arrays, strict=True))
         ]
-        self._free = list(reversed(range(options.n_sequences)))
 
     def sequence(self) -> ReferenceSequence:
-        if not self._free:
-            raise EngineError(f"all {self.options.n_sequences} sequences are in use")
-        return ReferenceSequence(self, self._free.pop())
-
-    def reclaim(self, slot: int) -> None:
-        """Take a released sequence's place back."""
-        self._free.append(slot)
+        return ReferenceSequence(self._pool)
 
     def run(self, spans: Sequence[Span], *, taps: TapSink | None = None) -> list[HostRows]:
         sequences = [self._own(span) for span in spans]
@@ -104,8 +90,9 @@ class ReferenceEngine:
         for i, (span, sequence) in enumerate(zip(spans, sequences, strict=True)):
             wanted = [self._index(span, row) for row in span.wanted]
             places.append(wanted)
+            asked = set(wanted)
             inputs += [
-                _Input(i, token, sequence.slot, sequence.n_past + at, at in set(wanted))
+                _Input(i, token, sequence.slot, sequence.n_past + at, at in asked)
                 for at, token in enumerate(span.ids)
             ]
         logits: dict[tuple[int, int], Floats] = {}
@@ -124,7 +111,7 @@ class ReferenceEngine:
     def close(self) -> None:
         self._weights.clear()
         self._layers.clear()
-        self.states.clear()
+        self._pool.arrays.clear()
 
     def _pass(self, inputs: list[_Input], taps: TapSink | None) -> dict[tuple[int, int], Floats]:
         """Compute up to n_ubatch inputs together; returns the wanted rows by (span, cell)."""
@@ -143,7 +130,7 @@ class ReferenceEngine:
     def _own(self, span: Span) -> ReferenceSequence:
         """The span's sequence, after everything about the span was checked."""
         sequence = span.sequence
-        if not isinstance(sequence, ReferenceSequence) or sequence.engine is not self:
+        if not isinstance(sequence, ReferenceSequence) or sequence.pool is not self._pool:
             raise EngineError("a span names a sequence of another engine")
         if sequence.released:
             raise EngineError("a span names a sequence that was released")

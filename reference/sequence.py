@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-import numpy as np
-
 from bloomery.interface.engine import EngineError, SavedSequence
-
-if TYPE_CHECKING:
-    from bloomery.reference.engine import ReferenceEngine
+from bloomery.reference.state import StatePool
 
 
 class ReferenceSequence:
     """See `bloomery.interface.engine.Sequence`. All of its state grows by the cell, so any prefix can be kept."""
 
-    def __init__(self, engine: ReferenceEngine, slot: int) -> None:
-        self.engine = engine
-        self.slot = slot
+    def __init__(self, pool: StatePool) -> None:
+        """Raises EngineError when the pool has no free place."""
+        self.pool = pool
+        self.slot = pool.take()
         self.pending = 0
         self.released = False
         self._ids: list[int] = []
@@ -52,25 +47,17 @@ class ReferenceSequence:
 
     def save(self) -> SavedSequence:
         self._settled("save")
-        arrays = {
-            f"{layer}.{name}": np.array(state[self.slot, : self.n_past])
-            for layer, states in enumerate(self.engine.states)
-            for name, state in states.items()
-        }
-        return SavedSequence(engine=self.engine.signature, ids=self.ids, arrays=arrays)
+        arrays = {name: cells.copy() for name, cells in self.pool.cells(self.slot, self.n_past).items()}
+        return SavedSequence(engine=self.pool.signature, ids=self.ids, arrays=arrays)
 
     def load(self, saved: SavedSequence) -> None:
         self._settled("load")
-        if saved.engine != self.engine.signature:
-            raise EngineError(f"a sequence saved by {saved.engine!r} does not fit {self.engine.signature!r}")
+        if saved.engine != self.pool.signature:
+            raise EngineError(f"a sequence saved by {saved.engine!r} does not fit {self.pool.signature!r}")
         n = len(saved.ids)
-        if n > self.engine.options.n_ctx:
-            raise EngineError(f"the saved sequence has {n} ids and n_ctx is {self.engine.options.n_ctx}")
-        places = {
-            f"{layer}.{name}": state[self.slot, :n]
-            for layer, states in enumerate(self.engine.states)
-            for name, state in states.items()
-        }
+        if n > self.pool.n_ctx:
+            raise EngineError(f"the saved sequence has {n} ids and n_ctx is {self.pool.n_ctx}")
+        places = self.pool.cells(self.slot, n)
         for name, place in places.items():
             array = saved.arrays.get(name)
             if array is None or array.shape != place.shape or array.dtype != place.dtype:
@@ -82,7 +69,7 @@ class ReferenceSequence:
     def release(self) -> None:
         if not self.released:
             self.released = True
-            self.engine.reclaim(self.slot)
+            self.pool.give_back(self.slot)
 
     def _settled(self, action: str) -> None:
         if self.released:
