@@ -11,18 +11,36 @@ import numpy as np
 import numpy.typing as npt
 from gguf.constants import GGML_QUANT_SIZES
 
+from bloomery.interface.files.quants.activation_blocks import Q8_1, Q8_K
 from bloomery.interface.files.quants.block_format import BlockFormat, Bytes, Floats, UnsupportedFormat
 from bloomery.interface.files.quants.blocks_of_32 import Q4_0, Q4_1, Q5_0, Q5_1, Q8_0
+from bloomery.interface.files.quants.few_levels import Q1_0, Q2_0, TQ1_0, TQ2_0
 from bloomery.interface.files.quants.floats import BF16, F16, F32, F64
+from bloomery.interface.files.quants.four_bit_floats import MXFP4, NVFP4
+from bloomery.interface.files.quants.iq1 import IQ1_M, IQ1_S
+from bloomery.interface.files.quants.iq2 import IQ2_S, IQ2_XS, IQ2_XXS
+from bloomery.interface.files.quants.iq3 import IQ3_S, IQ3_XXS
 from bloomery.interface.files.quants.k_quants import Q4_K, Q5_K, Q6_K
+from bloomery.interface.files.quants.small_k_quants import Q2_K, Q3_K
+from bloomery.interface.files.quants.value_table import IQ4_NL, IQ4_XS
 
-# Blocks are converted in runs of this many weights, so that the float32 side of a run stays in a core's own cache.
-_RUN_OF_WEIGHTS = 1 << 17
+# Blocks are converted in runs of this many weights: enough that a run's cost is its weights, and few enough that what
+# it computes on the way stays in the processor's cache.
+_RUN_OF_WEIGHTS = 1 << 18
 
-# Beyond every block format: 65504, the largest half-precision scale, times 128 and 32 in Q6_K.
+# Beyond every format whose scale is a half: 65504, the largest one, times 128 and 32 in Q6_K.
 _LARGEST_WEIGHT = 2.0**29
 
-_CONVERTIBLE = (F32, F16, BF16, F64, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K)
+# fmt: off
+_CONVERTIBLE = (
+    F32, F16, BF16, F64,
+    Q4_0, Q4_1, Q5_0, Q5_1, Q8_0,
+    Q2_K, Q3_K, Q4_K, Q5_K, Q6_K,
+    IQ1_S, IQ1_M, IQ2_XXS, IQ2_XS, IQ2_S, IQ3_XXS, IQ3_S, IQ4_NL, IQ4_XS,
+    TQ1_0, TQ2_0, Q1_0, Q2_0, MXFP4, NVFP4,
+    Q8_1, Q8_K,
+)
+# fmt: on
 
 
 def _all_formats() -> dict[int, BlockFormat]:
@@ -93,36 +111,36 @@ def encode(values: npt.NDArray[np.float32], format_name: str) -> Bytes:
     The same values always give the same bytes: those of llama.cpp's reference quantiser without an importance matrix,
     but for the codes of blocks so small that their scale is zero in half precision. UnsupportedFormat where this build
     cannot encode the format. Formats with a scale a block refuse (ValueError) values that are not finite, and blocks
-    whose scale would not fit half precision.
+    whose scale (or offset, or sum) would not fit half precision where it is a half.
     """
     block_format = by_name(format_name)
-    if block_format.encode_blocks is None:
+    if block_format.encode_blocks is None or block_format.layout is None:
         raise UnsupportedFormat(f"weights cannot be encoded as {format_name} by this build")
     if values.dtype != np.float32:
         raise ValueError(f"weights are encoded from float32, not from {values.dtype}")
     if values.ndim == 0:
         raise ValueError("weights to encode need at least one axis")
     row_bytes = block_format.row_bytes(values.shape[-1])
+    halves = [name for name in block_format.layout.names or () if block_format.layout[name] == np.float16]
     if block_format.block_size > 1:
-        _check_range(values, format_name)
+        _check_range(values, format_name, has_halves=bool(halves))
     rows = np.ascontiguousarray(values).reshape(-1, block_format.block_size)
     out = np.empty((len(rows), block_format.type_size), np.uint8)
     step = max(1, _RUN_OF_WEIGHTS // block_format.block_size)
     with np.errstate(all="ignore"):
         for start in range(0, len(rows), step):
             blocks = block_format.encode_blocks(rows[start : start + step])
-            scales = [blocks[name] for name in ("d", "dmin") if name in (blocks.dtype.names or ())]
-            if not all(np.isfinite(scale).all() for scale in scales):
+            if not all(np.isfinite(blocks[name]).all() for name in halves):
                 raise _too_large(format_name)
             out[start : start + step] = blocks.view(np.uint8).reshape(len(blocks), block_format.type_size)
     return out.reshape(*values.shape[:-1], row_bytes)
 
 
-def _check_range(values: npt.NDArray[np.float32], format_name: str) -> None:
+def _check_range(values: npt.NDArray[np.float32], format_name: str, *, has_halves: bool) -> None:
     """Refuses what no block can hold, before a search whose squares and cubes would overflow."""
     if not np.isfinite(values).all():
         raise ValueError(f"weights to encode as {format_name} must be finite")
-    if values.size and np.abs(values).max() > _LARGEST_WEIGHT:
+    if has_halves and values.size and np.abs(values).max() > _LARGEST_WEIGHT:
         raise _too_large(format_name)
 
 

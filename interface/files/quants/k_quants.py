@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from bloomery.interface.files.quants.block_format import BlockFormat, Bytes, Floats
 from bloomery.interface.files.quants.scale_search import SMALLEST_AMPLITUDE, search_scale, search_scale_and_minimum
+from bloomery.interface.files.quants.unpacking import fill_scaled, halves, join_halves, spread_bits
 
 # Q4_K, 144 bytes, 8 sub-blocks of 32 weights:
 #     0-1    d, the scale of the sub-block scales
@@ -66,44 +67,18 @@ def _decode_with_minima(blocks: npt.NDArray[Any], codes: Bytes, out: Floats) -> 
     scales *= blocks["d"].astype(np.float32)[:, None]
     minima = integer_minima.astype(np.float32)
     minima *= blocks["dmin"].astype(np.float32)[:, None]
-    # A run of 32 weights is too short for NumPy to broadcast over quickly; repeating the scales first is faster.
+    fill_scaled(out, codes, scales, 32)
     weights = out.reshape(-1)
-    weights[:] = codes.reshape(-1)
-    weights *= np.repeat(scales.reshape(-1), 32)
     weights -= np.repeat(minima.reshape(-1), 32)
 
 
-def _nibbles(qs: Bytes) -> Bytes:
-    """Codes `[n, 4, 2, 32]` from the nibbles `[n, 128]` of Q4_K and Q5_K."""
-    pairs = qs.reshape(len(qs), 4, 32)
-    codes = np.empty((len(qs), 4, 2, 32), np.uint8)
-    np.bitwise_and(pairs, 0x0F, out=codes[:, :, 0])
-    np.right_shift(pairs, 4, out=codes[:, :, 1])
-    return codes
-
-
-def _spread_bits(field: Bytes, shifts: tuple[int, ...], mask: int) -> Bytes:
-    """Copies of `field` `[n, 32]`, each moved left by one shift (right if negative) and masked: `[n, shifts, 32]`.
-
-    Eight bytes are moved at once. What crosses from a byte into its neighbour never lands under the mask, because a
-    shift moves the wanted bits to the middle of their own byte.
-    """
-    words = np.ascontiguousarray(field).view(np.uint64)
-    moved = np.empty((len(words), len(shifts), words.shape[1]), np.uint64)
-    for index, shift in enumerate(shifts):
-        move = np.left_shift if shift >= 0 else np.right_shift
-        move(words, np.uint64(abs(shift)), out=moved[:, index])
-    moved &= np.uint64(mask * 0x0101010101010101)
-    return moved.view(np.uint8)
-
-
 def _decode_q4_k(blocks: npt.NDArray[Any], out: Floats) -> None:
-    _decode_with_minima(blocks, _nibbles(blocks["qs"]), out)
+    _decode_with_minima(blocks, halves(blocks["qs"], 32), out)
 
 
 def _decode_q5_k(blocks: npt.NDArray[Any], out: Floats) -> None:
-    codes = _nibbles(blocks["qs"]).reshape(len(blocks), 8, 32)
-    codes |= _spread_bits(blocks["qh"], (4, 3, 2, 1, 0, -1, -2, -3), 0x10)
+    codes = halves(blocks["qs"], 32).reshape(len(blocks), 8, 32)
+    codes |= spread_bits(blocks["qh"], (4, 3, 2, 1, 0, -1, -2, -3), 0x10)
     _decode_with_minima(blocks, codes, out)
 
 
@@ -114,14 +89,12 @@ def _decode_q6_k(blocks: npt.NDArray[Any], out: Floats) -> None:
     halves = codes.reshape(n, 2, 2, 64)
     np.bitwise_and(low, 0x0F, out=halves[:, :, 0])
     np.right_shift(low, 4, out=halves[:, :, 1])
-    codes.reshape(2 * n, 4, 32)[:] |= _spread_bits(blocks["qh"].reshape(2 * n, 32), (4, 2, 0, -2), 0x30)
+    codes.reshape(2 * n, 4, 32)[:] |= spread_bits(blocks["qh"].reshape(2 * n, 32), (4, 2, 0, -2), 0x30)
     # Taking 32 from the byte wraps, and reading it as signed puts the sign right.
     codes -= 32
     scales = blocks["scales"].astype(np.float32)
     scales *= blocks["d"].astype(np.float32)[:, None]
-    weights = out.reshape(-1)
-    weights[:] = codes.reshape(-1).view(np.int8)
-    weights *= np.repeat(scales.reshape(-1), 16)
+    fill_scaled(out, codes.view(np.int8), scales, 16)
 
 
 def _quantised_scales(scales: Floats) -> tuple[Bytes, npt.NDArray[np.float16]]:
@@ -156,15 +129,14 @@ def _encode_with_minima(
 def _encode_q4_k(values: Floats) -> npt.NDArray[Any]:
     blocks = np.empty(len(values), Q4_K_LAYOUT)
     codes = _encode_with_minima(values, blocks, 15, -1.0, 21)
-    blocks["qs"] = (codes[:, 0::2] | (codes[:, 1::2] << 4)).reshape(len(values), 128)
+    blocks["qs"] = join_halves(codes.reshape(len(values), 4, 2, 32))
     return blocks
 
 
 def _encode_q5_k(values: Floats) -> npt.NDArray[Any]:
     blocks = np.empty(len(values), Q5_K_LAYOUT)
     codes = _encode_with_minima(values, blocks, 31, -0.5, 16)
-    low = codes & 0x0F
-    blocks["qs"] = (low[:, 0::2] | (low[:, 1::2] << 4)).reshape(len(values), 128)
+    blocks["qs"] = join_halves((codes & 0x0F).reshape(len(values), 4, 2, 32))
     blocks["qh"] = np.bitwise_or.reduce((codes >> 4) << np.arange(8, dtype=np.uint8)[:, None], axis=1)
     return blocks
 

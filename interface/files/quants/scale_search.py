@@ -1,10 +1,11 @@
 """The searches that choose the scale (and the minimum) of a sub-block of weights when a K format is encoded.
 
-Both try a small family of scales near the obvious one, round the weights to codes under each, fit the best real scale
-to those codes by weighted least squares, and keep the trial with the smallest weighted error. Trials, weights, order of
-summation and ties are those of llama.cpp (ggml/src/ggml-quants.c, `make_qkx2_quants` and `make_qx_quants`), so that the
-same values give the same bytes. Everything is float32, one sub-block a column: sums then run down the rows in order, as
-a C loop adds, and a sub-block's result does not depend on which others are encoded beside it.
+Two of them try a small family of scales near the obvious one, round the weights to codes under each, fit the best real
+scale to those codes by weighted least squares, and keep the trial with the smallest weighted error; the third changes
+one code at a time. Trials, weights, order of summation and ties are those of llama.cpp (ggml/src/ggml-quants.c,
+`make_qkx2_quants`, `make_qx_quants` and `make_q3_quants`), so that the same values give the same bytes. Everything is
+float32, one sub-block a column: sums then run down the rows in order, as a C loop adds, and a sub-block's result does
+not depend on which others are encoded beside it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bloomery.interface.files.quants.block_format import Floats
+from bloomery.interface.files.quants.rounding import nearest_int
 
 # Below this largest magnitude a sub-block counts as all zero.
 SMALLEST_AMPLITUDE = np.float32(1e-15)
@@ -35,7 +37,7 @@ class Scale(NamedTuple):
     codes: Floats
 
 
-def _ordered_sum(terms: Floats) -> Floats:
+def ordered_sum(terms: Floats) -> Floats:
     """The sum of the rows of `[size, n]`, first to last."""
     total: Floats = terms[0].copy()
     for row in terms[1:]:
@@ -43,18 +45,22 @@ def _ordered_sum(terms: Floats) -> Floats:
     return total
 
 
-def search_scale_and_minimum(sub_blocks: Floats, n_max: int, first_trial: float, n_trials: int) -> ScaleAndMinimum:
+def search_scale_and_minimum(
+    sub_blocks: Floats, n_max: int, first_trial: float, n_trials: int, *, by_magnitude: bool = False
+) -> ScaleAndMinimum:
     """Scale and minimum for codes 0..n_max; `sub_blocks` is `[n, size]`, finite.
 
-    Trial t divides the range by `n_max + first_trial + t / 10`. A weight counts with its magnitude plus the root mean
-    square of its sub-block. The minimum is stored positive and never lets the range exclude zero.
+    Trial t divides the range by `n_max + first_trial + t / 10`. The minimum is stored positive and never lets the range
+    exclude zero. The error of a weight is squared and counts with its magnitude plus the root mean square of its
+    sub-block; `by_magnitude` takes the plain error and the magnitude alone instead.
     """
     x = np.ascontiguousarray(sub_blocks.T)
-    size = np.float32(len(x))
-    weights = np.sqrt(_ordered_sum(x * x) / size) + np.abs(x)
-    sum_w = _ordered_sum(weights)
+    weights = np.abs(x)
+    if not by_magnitude:
+        weights += np.sqrt(ordered_sum(x * x) / np.float32(len(x)))
+    sum_w = ordered_sum(weights)
     weighted = weights * x
-    sum_x = _ordered_sum(weighted)
+    sum_x = ordered_sum(weighted)
     low = np.minimum(x.min(axis=0), np.float32(0))
     high = x.max(axis=0)
     is_flat = high == low
@@ -69,9 +75,9 @@ def search_scale_and_minimum(sub_blocks: Floats, n_max: int, first_trial: float,
         miss: Floats = scale * codes
         miss += minimum
         miss -= x
-        miss *= miss
+        miss = np.abs(miss) if by_magnitude else miss * miss
         miss *= weights
-        return _ordered_sum(miss)
+        return ordered_sum(miss)
 
     best_scale = np.float32(1) / (np.float32(n_max) / (high - low))
     best_minimum = low
@@ -82,10 +88,10 @@ def search_scale_and_minimum(sub_blocks: Floats, n_max: int, first_trial: float,
         # The range starts at the best minimum so far, not at the smallest weight.
         codes = codes_under(n_steps, best_minimum)
         products = weights * codes
-        sum_l = _ordered_sum(products)
-        sum_xl = _ordered_sum(products * x)
+        sum_l = ordered_sum(products)
+        sum_xl = ordered_sum(products * x)
         products *= codes
-        sum_l2 = _ordered_sum(products)
+        sum_l2 = ordered_sum(products)
         determinant = sum_w * sum_l2 - sum_l * sum_l
         scale = (sum_w * sum_xl - sum_x * sum_l) / determinant
         minimum = (sum_l2 * sum_x - sum_l * sum_xl) / determinant
@@ -124,8 +130,8 @@ def search_scale(sub_blocks: Floats, n_max: int) -> Scale:
     for trial in (0, *range(-9, 0), *range(1, 10)):
         steps = np.float32(n_max) + np.float32(0.1) * np.float32(trial)
         codes = np.clip(np.rint((-steps / safe_extreme) * x), np.float32(-n_max), np.float32(n_max - 1))
-        sum_xl = _ordered_sum(weighted * codes)
-        sum_l2 = _ordered_sum(weights * codes * codes)
+        sum_xl = ordered_sum(weighted * codes)
+        sum_l2 = ordered_sum(weights * codes * codes)
         better = sum_l2 > 0
         if trial != 0:
             better &= sum_xl * sum_xl > best_gain * sum_l2
@@ -136,3 +142,37 @@ def search_scale(sub_blocks: Floats, n_max: int) -> Scale:
     best_codes += np.float32(n_max)
     best_codes[:, is_empty] = 0
     return Scale(np.where(is_empty, np.float32(0), best_scale), best_codes.T)
+
+
+def search_scale_by_steps(sub_blocks: Floats, n_max: int) -> Scale:
+    """As `search_scale`, but from the plain codes on by changing one at a time, five times through the sub-block.
+
+    A change is kept where it lowers the weighted squared error that the best scale leaves.
+    """
+    x = np.ascontiguousarray(sub_blocks.T)
+    extreme = np.take_along_axis(x, np.abs(x).argmax(axis=0)[None], axis=0)[0]
+    is_empty = np.abs(extreme) < SMALLEST_AMPLITUDE
+    safe_extreme = np.where(is_empty, np.float32(1), extreme)
+    weights = x * x
+    weighted = weights * x
+    lowest, highest = np.int32(-n_max), np.int32(n_max - 1)
+    codes = np.clip(nearest_int((np.float32(-n_max) / safe_extreme) * x), lowest, highest).astype(np.float32)
+    sum_xl = ordered_sum(weighted * codes)
+    sum_l2 = ordered_sum(weights * codes * codes)
+    for _ in range(5):
+        for row in range(len(x)):
+            code = codes[row]
+            other_xl = sum_xl - weighted[row] * code
+            other_l2 = sum_l2 - weights[row] * code * code
+            trial = np.clip(nearest_int(x[row] * other_l2 / other_xl), lowest, highest).astype(np.float32)
+            trial_xl = other_xl + weighted[row] * trial
+            trial_l2 = other_l2 + weights[row] * trial * trial
+            better = (other_xl > 0) & (trial != code) & (trial_l2 > 0)
+            better &= trial_xl * trial_xl * sum_l2 > sum_xl * sum_xl * trial_l2
+            np.copyto(code, trial, where=better)
+            sum_xl = np.where(better, trial_xl, sum_xl)
+            sum_l2 = np.where(better, trial_l2, sum_l2)
+    scale = np.where(sum_l2 > 0, sum_xl / sum_l2, np.float32(0))
+    codes += np.float32(n_max)
+    codes[:, is_empty] = 0
+    return Scale(np.where(is_empty, np.float32(0), scale), codes.T)
