@@ -1,0 +1,1 @@
+"""The embedded demo model: its corpus, vocabulary, chat template, training, export and evaluation."""
