@@ -113,7 +113,7 @@ def test_template_writes_tools_calls_and_results() -> None:
         {"role": "assistant", "content": "Hello!", "reasoning_content": "A greeting."},
         {
             "role": "user",
-            "content": [{"type": "text", "text": "Weather in Oslo "}, {"type": "text", "text": "and Rome?"}],
+            "content": [{"type": "text", "text": "Weather in Oslo"}, {"type": "text", "text": "and Rome?"}],
         },
         {"role": "assistant", "content": None, "reasoning_content": "Two calls.", "tool_calls": [call, text]},
         {"role": "tool", "content": "cold"},
@@ -123,7 +123,7 @@ def test_template_writes_tools_calls_and_results() -> None:
         "<|im_start|>system\nBe brief.\n\nTools:\n<tools>\n" + json.dumps(WEATHER) + "\n</tools>\n"
         "Call a tool with its name and arguments as JSON in tool_call tags.<|im_end|>\n"
         "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHello!<|im_end|>\n"
-        "<|im_start|>user\nWeather in Oslo and Rome?<|im_end|>\n"
+        "<|im_start|>user\nWeather in Oslo\nand Rome?<|im_end|>\n"
         "<|im_start|>assistant\n<think>\nTwo calls.\n</think>\n\n"
         '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n</tool_call>\n'
         '<tool_call>\n{"name": "get_weather", "arguments": {"city":"Rome"}}\n</tool_call><|im_end|>\n'
