@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,6 +17,7 @@ from bloomery.interface.machine import available_memory
 from bloomery.interface.ops import OpSet
 from bloomery.interface.spec import ModelDescription, ModelSpec
 from bloomery.interface.taps import TappedOps
+from bloomery.reference.ggml_ops import GgmlOps, check_formats
 from bloomery.reference.ops import NumpyOps
 from bloomery.reference.sequence import ReferenceSequence
 from bloomery.reference.state import StatePool
@@ -62,17 +63,18 @@ class ReferenceEngine:
     name = "reference"
 
     def __init__(self, file: GgufFile, description: ModelDescription, options: EngineOptions) -> None:
-        if options.numerics != "exact":
-            raise EngineError(f"--numerics {options.numerics}: the reference engine of this version has exact only")
         if min(options.n_ctx, options.n_sequences, options.n_ubatch) < 1:
             raise EngineError("n_ctx, n_sequences and n_ubatch must each be at least 1")
         coverage.check(file, description, dir(NumpyOps))
         self.spec: ModelSpec = description.spec
         budget = options.weight_budget if options.weight_budget is not None else available_memory() // 2
         self.options = replace(options, weight_budget=budget)
-        self._pool = StatePool(self.spec, n_sequences=options.n_sequences, n_ctx=options.n_ctx)
         decoded = Decoded(budget)
         self._weights = {name: StoredWeight(name, ref, file, decoded) for name, ref in description.weights.items()}
+        self._ops = _op_set(options.numerics, self._weights.values())
+        self._pool = StatePool(
+            self.spec, numerics=options.numerics, n_sequences=options.n_sequences, n_ctx=options.n_ctx
+        )
         self._layers = [
             ({name: self._weights[f"blk.{i}.{name}"] for name in layer_weights(layer, self.spec.n_embd)}, arrays)
             for i, (layer, arrays) in enumerate(zip(self.spec.layers, self._pool.arrays, strict=True))
@@ -92,8 +94,7 @@ class ReferenceEngine:
             places.append(wanted)
             asked = set(wanted)
             inputs += [
-                _Input(i, token, sequence.slot, sequence.n_past + at, at in asked)
-                for at, token in enumerate(span.ids)
+                _Input(i, token, sequence.slot, sequence.n_past + at, at in asked) for at, token in enumerate(span.ids)
             ]
         logits: dict[tuple[int, int], Floats] = {}
         step = self.options.n_ubatch
@@ -124,7 +125,7 @@ class ReferenceEngine:
             cells=cells,
             wanted=np.array(wanted, np.int32),
         )
-        values = run_model(_op_sets(taps), self.spec, self._weights, self._layers, batch)
+        values = run_model(_with_taps(self._ops, taps), self.spec, self._weights, self._layers, batch)
         return {(inputs[row].span, inputs[row].cell): values[i] for i, row in enumerate(wanted)}
 
     def _own(self, span: Span) -> ReferenceSequence:
@@ -157,8 +158,22 @@ class ReferenceEngine:
         return row % n
 
 
-def _op_sets(taps: TapSink | None) -> Callable[[int | None], OpSet]:
-    ops: OpSet = NumpyOps()
+def _op_set(numerics: str, weights: Iterable[StoredWeight]) -> NumpyOps:
+    """The op set that `--numerics` names.  EngineError for another name, or for weights it has no product with."""
+    if numerics == "exact":
+        return NumpyOps()
+    if numerics == "ggml":
+        check_formats(weights)
+        return GgmlOps()
+    if numerics == "ggml-fa":
+        raise EngineError(
+            "--numerics ggml-fa: following llama.cpp's flash attention is not part of this version yet; ggml follows "
+            "llama.cpp with flash attention off and a float32 cache"
+        )
+    raise EngineError(f"--numerics {numerics}: the reference engine has exact and ggml")
+
+
+def _with_taps(ops: OpSet, taps: TapSink | None) -> Callable[[int | None], OpSet]:
     if taps is None:
         return lambda _layer: ops
     return lambda layer: TappedOps(ops, layer, taps)

@@ -49,7 +49,7 @@ class NumpyOps:
         return normed
 
     def linear(self, x: Floats, weight: StoredWeight, bias: StoredWeight | None = None) -> Floats:
-        y = rows_times_matrix(x, weight.row_blocks(), weight.shape[0])
+        y = self._product(x, weight)
         return y if bias is None else y + bias.vector()
 
     def split_heads(self, x: Floats, n_head: int) -> Floats:
@@ -107,12 +107,11 @@ class NumpyOps:
         return experts.astype(np.int32), (picked / total).astype(np.float32)
 
     def expert_linear(self, x: Floats, weight: StoredWeight, experts: Ints) -> Floats:
-        n_out = weight.shape[1]
-        y = np.empty((*experts.shape, n_out), np.float32)
+        y = np.empty((*experts.shape, weight.shape[1]), np.float32)
         for expert in np.unique(experts):
             tokens, places = np.nonzero(experts == expert)
             rows = x[tokens] if x.ndim == 2 else x[tokens, places]
-            y[tokens, places] = rows_times_matrix(rows, weight.row_blocks(int(expert)), n_out)
+            y[tokens, places] = self._product(rows, weight, int(expert))
         return y
 
     def combine_experts(self, y: Floats, weights: Floats) -> Floats:
@@ -120,6 +119,10 @@ class NumpyOps:
         for i in range(1, y.shape[1]):
             total = total + weights[:, i, None] * y[:, i]
         return total
+
+    def _product(self, x: Floats, weight: StoredWeight, expert: int = 0) -> Floats:
+        """Rows `[n, n_in]` times a weight's matrix, or one expert's: what another numerics does in its own way."""
+        return rows_times_matrix(x, weight.row_blocks(expert), weight.shape[-2])
 
 
 def softmax(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

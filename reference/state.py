@@ -19,9 +19,9 @@ class StatePool:
     large n_ctx costs what is used of it. `signature` says what a saved sequence must fit.
     """
 
-    def __init__(self, spec: ModelSpec, *, n_sequences: int, n_ctx: int) -> None:
+    def __init__(self, spec: ModelSpec, *, numerics: str, n_sequences: int, n_ctx: int) -> None:
         self.n_ctx = n_ctx
-        self.signature = f"reference exact {spec!r}"
+        self.signature = f"reference {numerics} {spec!r}"
         self.arrays: list[dict[str, Floats]] = [
             {name: np.zeros((n_sequences, n_ctx, *state.shape), np.float32) for name, state in state_of(layer).items()}
             for layer in spec.layers

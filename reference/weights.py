@@ -52,13 +52,14 @@ class StoredWeight:
     """One weight of the file.
 
     `shape` is the program's, in NumPy order. A weight of experts is [n_expert, n_out, n_in] and lies in the file as
-    n_expert * n_out rows.
+    n_expert * n_out rows. `format_name` says how it is stored there.
     """
 
     def __init__(self, name: str, ref: WeightRef, file: GgufFile, decoded: Decoded) -> None:
         self.name = name
         self.shape = ref.shape
         self._tensor = file.tensors[ref.tensor]
+        self.format_name = self._tensor.format.name
         self._first = ref.rows[0] if ref.rows else 0
         self._decoded = decoded
 
@@ -70,6 +71,20 @@ class StoredWeight:
         for start in range(0, n_out, step):
             stop = min(n_out, start + step)
             yield start, self._decoded.block(self._tensor, first + start, first + stop)
+
+    def field(self, name: str, expert: int = 0) -> Floats:
+        """One number of every stored block of the matrix (of one expert), [n_out, blocks a row]; read at each call.
+
+        name: a field of the format's layout. ValueError where the format has no such field.
+        """
+        layout = self._tensor.format.layout
+        if layout is None or layout.names is None or name not in layout.names:
+            raise ValueError(f"{self.name}: a block of {self.format_name} has no field {name!r}")
+        n_out = self.shape[-2]
+        first = self._first + expert * n_out
+        stored = self._tensor.rows(first, first + n_out).reshape(-1).view(layout)
+        field: Floats = stored[name].astype(np.float32).reshape(n_out, -1)
+        return field
 
     def rows(self, ids: npt.NDArray[np.int32]) -> Floats:
         """The decoded rows of those ids, [n, n_in], read without decoding the rest."""

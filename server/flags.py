@@ -122,7 +122,8 @@ FLAGS = (
         value="NAME",
         read=text,
         default="exact",
-        help="the engine's arithmetic; exact is the definition that all others are judged by",
+        help="the engine's arithmetic: exact, the definition that all others are judged by, or ggml, which rounds "
+        "activations before a product as llama.cpp does on a CPU",
     ),
     Flag(
         spellings=("--ctx-size", "--ctx", "-c"),

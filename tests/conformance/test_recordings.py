@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from bloomery.conformance.cases import Distribution, Greedy
@@ -12,7 +14,12 @@ from bloomery.conformance.engine_checks import check_set
 from bloomery.conformance.fixtures import fixture
 from bloomery.conformance.plan import all_plans
 from bloomery.conformance.recording import load_set
+from bloomery.interface.files.quants.activations import codes_and_scales
+from bloomery.reference import ggml_ops
+from bloomery.reference.ops import NumpyOps
 from tests.conformance.forward64 import Forward64
+
+Floats = npt.NDArray[np.float32]
 
 NUMBERS = [name for name, plan in all_plans().items() if plan.numbers is not None]
 F32_STRICT = [name for name in NUMBERS if name.endswith("-f32.strict")]
@@ -26,6 +33,58 @@ NEAR_TIE = 1e-4
 def test_the_reference_engine_is_inside_the_bands(name: str) -> None:
     report = check_set(name, engine="reference")
     assert report.passed, report
+
+
+@pytest.mark.parametrize("name", [name for name in NUMBERS if name.endswith(".strict")])
+def test_ggml_numerics_are_inside_the_bands_of_strict_recordings(name: str) -> None:
+    report = check_set(name, engine="reference", numerics="ggml")
+    assert report.passed, report
+    assert report.engine == "reference (ggml)"
+
+
+def scale_kept_in_float32(values: Floats, name: str) -> tuple[npt.NDArray[np.int8], Floats]:
+    codes, scales = codes_and_scales(values, name)
+    if name != "Q8_K":
+        scales = np.abs(values).reshape(*scales.shape, -1).max(axis=-1) / np.float32(127)
+    return codes, scales
+
+
+def one_code_too_high(values: Floats, name: str) -> tuple[npt.NDArray[np.int8], Floats]:
+    codes, scales = codes_and_scales(values, name)
+    codes[..., 17] += codes[..., 17] < 127
+    return codes, scales
+
+
+def cut_off_towards_zero(values: Floats, name: str) -> tuple[npt.NDArray[np.int8], Floats]:
+    """Codes cut off towards zero in place of the nearest."""
+    _, scales = codes_and_scales(values, name)
+    by_block = values.reshape(*scales.shape, -1)
+    cut = np.trunc(by_block / np.where(scales == 0, np.float32(1), scales)[..., None])
+    return np.clip(cut, -127, 127).astype(np.int8).reshape(values.shape), scales
+
+
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [
+        ("qwen3-a-q8_0.strict", scale_kept_in_float32),
+        ("qwen3-a-q8_0.strict", one_code_too_high),
+        ("qwen3moe-a-q4km.strict", one_code_too_high),
+        ("qwen3moe-a-q4km.strict", cut_off_towards_zero),
+    ],
+)
+def test_a_fault_in_the_rounding_of_activations_is_found(
+    name: str, fault: Callable[[Floats, str], tuple[npt.NDArray[np.int8], Floats]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ggml_ops, "codes_and_scales", fault)
+    report = check_set(name, engine="reference", numerics="ggml")
+    assert "p50" in str([finding.wrong for finding in report.findings]), report
+
+
+@pytest.mark.parametrize("name", ["qwen3-a-q8_0.strict", "qwen3moe-a-q4km.strict"])
+def test_exact_numerics_are_outside_the_bands_of_ggml(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Were activations not rounded at all, the bands would notice."""
+    monkeypatch.setattr(ggml_ops.GgmlOps, "_product", NumpyOps._product)
+    assert not check_set(name, engine="reference", numerics="ggml").passed
 
 
 @pytest.mark.parametrize("name", F32_STRICT)

@@ -213,5 +213,6 @@ def test_refusals_name_the_fault_and_change_nothing(engine: ReferenceEngine) -> 
 
 def test_an_unknown_numerics_is_refused() -> None:
     file = open_gguf(fixture("qwen3-a-f32"))
-    with pytest.raises(EngineError, match="ggml"):
-        ReferenceEngine(file, registry.family("qwen3")(file), EngineOptions(n_ctx=8, numerics="ggml"))
+    for numerics, told in (("wild", "wild.*exact and ggml"), ("ggml-fa", "flash attention")):
+        with pytest.raises(EngineError, match=told):
+            ReferenceEngine(file, registry.family("qwen3")(file), EngineOptions(n_ctx=8, numerics=numerics))

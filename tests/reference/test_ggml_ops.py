@@ -1,0 +1,189 @@
+"""Products in `ggml` numerics: against integer sums by hand, against ggml's own kernels, and alone as in company."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bloomery.interface.engine import EngineError
+from bloomery.interface.files.quants import by_name, decode, encode
+from bloomery.interface.files.quants.activations import ACTIVATION_FORMATS
+from bloomery.reference.ggml_ops import GgmlOps, as_multiplied, check_formats
+from bloomery.reference.ops import NumpyOps
+from tests.reference.stored_weight import stored_weight
+from tests.reference.test_ops import assert_rows_stand_alone, normal
+
+Floats = npt.NDArray[np.float32]
+OPS = GgmlOps()
+
+# A weight format for each format that activations are rounded to, F32 among them.
+ONE_OF_EACH = ["F32", "F16", "BF16", "Q8_0", "Q4_1", "Q5_1", "Q4_K", "Q6_K"]
+# Rounding a product's sum once, which float64 sums of so few terms are exact enough for.
+ROUNDED_ONCE = 2.0**-24
+
+
+def dot_of_8_bit_blocks(x: Floats, w: Floats) -> float:
+    """One value of a Q8_0 product as ggml defines it: integers added in each block, then scaled by both sides."""
+    stored = encode(w[None], "Q8_0").reshape(-1).view(by_name("Q8_0").layout)
+    terms = []
+    for block, values in zip(stored, x.reshape(-1, 32), strict=True):
+        largest = max(abs(v) for v in values)
+        inverse = np.float32(127) / largest
+        codes = [round(float(v * inverse)) for v in values]
+        scale = float(np.float16(largest / np.float32(127)))
+        integers = sum(a * int(b) for a, b in zip(codes, block["qs"], strict=True))
+        terms.append(scale * float(block["d"]) * integers)
+    return math.fsum(terms)
+
+
+def test_a_product_with_q8_0_is_scaled_integer_sums() -> None:
+    x, w = normal(1, 5, 96), normal(2, 7, 96)
+    got = OPS.linear(x, stored_weight(w, "Q8_0"))
+    expected = [[dot_of_8_bit_blocks(row, weights) for weights in w] for row in x]
+    np.testing.assert_allclose(got, expected, rtol=2 * ROUNDED_ONCE)
+
+
+def test_a_product_with_an_offset_takes_the_sum_that_q8_1_keeps() -> None:
+    x, w = normal(3, 4, 64) + np.float32(0.5), normal(4, 6, 64)
+    stored = encode(w, "Q4_1").reshape(-1).view(by_name("Q4_1").layout).reshape(6, 2)
+    expected = np.zeros((4, 6))
+    for t, o, b in np.ndindex(4, 6, 2):
+        values, block = x[t, 32 * b : 32 * b + 32], stored[o, b]
+        largest = np.abs(values).max()
+        codes = np.rint(values * (np.float32(127) / largest)).astype(int)
+        nibbles = np.concatenate([block["qs"] & 15, block["qs"] >> 4]).astype(int)
+        scale = largest / np.float32(127)
+        kept = np.float16(scale * np.float32(codes.sum()))
+        integers = int(codes @ nibbles)
+        expected[t, o] += float(block["d"]) * float(np.float16(scale)) * integers + float(block["m"]) * float(kept)
+    got = OPS.linear(x, stored_weight(w, "Q4_1"))
+    np.testing.assert_allclose(got, expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(("name", "kept_bits"), [("F16", 11), ("BF16", 8)])
+def test_half_precision_weights_round_activations_to_their_own_bits(name: str, kept_bits: int) -> None:
+    x, w = normal(5, 3, 40), normal(6, 4, 40)
+    bits, exponent = np.frexp(x.astype(np.float64))
+    rounded = np.ldexp(np.rint(np.ldexp(bits, kept_bits)), exponent - kept_bits)
+    weight = stored_weight(w, name)
+    expected = rounded @ decode(encode(w, name), by_name(name), w.shape).astype(np.float64).T
+    np.testing.assert_allclose(OPS.linear(x, weight), expected, rtol=2 * ROUNDED_ONCE)
+
+
+def test_float32_weights_are_exact_numerics_bit_for_bit() -> None:
+    x, weight = normal(7, 9, 50), stored_weight(normal(8, 30, 50), "F32")
+    np.testing.assert_array_equal(OPS.linear(x, weight), NumpyOps().linear(x, weight))
+
+
+@pytest.mark.parametrize("name", ONE_OF_EACH)
+@given(seed=st.integers(0, 1000), n=st.integers(1, 17))
+@settings(max_examples=5)
+def test_rows_of_a_product_stand_alone(name: str, seed: int, n: int) -> None:
+    x, weight = normal(seed, n, 512), stored_weight(normal(seed + 1, 40, 512), name)
+    assert_rows_stand_alone(lambda rows: OPS.linear(x[rows], weight), n, seed)
+
+
+@pytest.mark.parametrize("name", ONE_OF_EACH)
+@pytest.mark.parametrize("shared", [True, False])
+def test_rows_of_experts_are_products_and_stand_alone(name: str, shared: bool) -> None:
+    n, n_expert, n_used = 11, 4, 2
+    rng = np.random.default_rng(9)
+    experts = np.array([rng.permutation(n_expert)[:n_used] for _ in range(n)], np.int32)
+    w = normal(10, n_expert, 24, 256)
+    x = normal(11, n, 256) if shared else normal(11, n, n_used, 256)
+    weight = stored_weight(w, name)
+    got = OPS.expert_linear(x, weight, experts)
+    for t, i in np.ndindex(n, n_used):
+        row = x[t] if shared else x[t, i]
+        alone = OPS.linear(row[None], stored_weight(w[experts[t, i]], name))
+        np.testing.assert_array_equal(got[t, i], alone[0])
+    assert_rows_stand_alone(lambda rows: OPS.expert_linear(x[rows], weight, experts[rows]), n, 12)
+
+
+@pytest.mark.parametrize("name", ONE_OF_EACH)
+def test_a_product_of_no_rows_has_none(name: str) -> None:
+    weight = stored_weight(normal(12, 5, 256), name)
+    assert OPS.linear(np.empty((0, 256), np.float32), weight).shape == (0, 5)
+
+
+def test_a_bias_is_added_after_the_product_and_is_not_rounded() -> None:
+    x, w, bias = normal(13, 3, 32), stored_weight(normal(14, 5, 32), "Q8_0"), normal(15, 5)
+    with_bias = OPS.linear(x, w, stored_weight(bias[None], "F32"))
+    np.testing.assert_array_equal(with_bias, OPS.linear(x, w) + bias)
+
+
+@pytest.mark.parametrize("name", ["BF16", "Q8_0", "Q4_1", "Q4_K"])
+def test_a_row_of_zeros_gives_zeros_and_nan_stays_in_its_row(name: str) -> None:
+    x = normal(16, 3, 256)
+    x[0] = 0
+    x[1, 3] = np.nan
+    got = OPS.linear(x, stored_weight(normal(17, 8, 256), name))
+    assert (got[0] == 0).all() and np.isnan(got[1]).all() and np.isfinite(got[2]).all()
+
+
+def test_what_llama_cpp_cannot_multiply_with_is_refused_by_name() -> None:
+    fine = stored_weight(normal(18, 2, 32), "Q8_0")
+    odd = stored_weight(normal(19, 2, 32), "Q8_1")
+    vector = stored_weight(normal(20, 32), "Q8_1")
+    check_formats([fine, vector])
+    with pytest.raises(EngineError, match=r"test \(Q8_1\).*--numerics exact"):
+        check_formats([fine, odd])
+
+
+def test_a_field_that_a_format_lacks_is_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="Q8_0 has no field 'm'"):
+        stored_weight(normal(21, 2, 32), "Q8_0").field("m")
+
+
+class RawWeight:
+    """Offers what `StoredWeight` offers of a matrix, from the bytes `[n_out, row_bytes]` of its rows."""
+
+    def __init__(self, raw: npt.NDArray[np.uint8], name: str, n_in: int) -> None:
+        self.name, self.format_name, self.shape = "raw", name, (len(raw), n_in)
+        self._raw = raw
+
+    def row_blocks(self, _expert: int = 0) -> list[tuple[int, Floats]]:
+        return [(0, decode(self._raw, by_name(self.format_name), self.shape))]
+
+    def field(self, name: str, _expert: int = 0) -> Floats:
+        fields = self._raw.reshape(-1).view(by_name(self.format_name).layout)
+        return fields[name].astype(np.float32).reshape(len(self._raw), -1)
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("name", ACTIVATION_FORMATS)
+def test_products_are_those_of_ggmls_kernels(name: str) -> None:
+    """ggml's own rounding and dot product, beside ours: float32 rounding of sums apart, in all formats."""
+    from tests.interface.files.test_quants import blocks_to_decode
+    from tests.interface.files.test_quants_oracle import ggml_round, library
+
+    n_in, n_tokens, block_format = 1024, 4, by_name(name)
+    if block_format.encodable:
+        raw = encode(normal(22, 64, n_in), name)
+    else:
+        # Random blocks, of which whole rows of ordinary weights are taken.
+        raw = blocks_to_decode(block_format)[:10_000].reshape(-1, block_format.row_bytes(n_in))
+        values = decode(raw, block_format, (len(raw), n_in))
+        raw = raw[(np.abs(values) < 1e4).all(axis=1)][:64]
+    assert len(raw) > 0
+    x = normal(23, n_tokens, n_in)
+    rounded_to = ACTIVATION_FORMATS[name]
+    theirs = np.ascontiguousarray(ggml_round(x, rounded_to) if rounded_to[0] == "Q" else encode(x, rounded_to))
+    traits = library().ggml_get_type_traits_cpu(block_format.ggml_type).contents
+    row, stride = ctypes.c_void_p, ctypes.c_size_t
+    dot = ctypes.CFUNCTYPE(None, ctypes.c_int, row, stride, row, stride, row, stride, ctypes.c_int)(traits.vec_dot)
+    expected = np.zeros((n_tokens, len(raw)), np.float32)
+    for t, o in np.ndindex(expected.shape):
+        dot(n_in, expected[t, o:].ctypes.data, 0, raw[o].ctypes.data, 0, theirs[t].ctypes.data, 0, 1)
+    weight = RawWeight(raw, name, n_in)
+    got = OPS.linear(x, weight)  # type: ignore[arg-type]
+    size = np.abs(x if rounded_to == "F32" else as_multiplied(x, rounded_to))
+    size = size @ np.abs(weight.row_blocks()[0][1].astype(np.float64)).T
+    # Measured 1e-8 to 8e-8 of the sum of magnitudes; what rounding the activations changes is 1e-4 to 2e-3 of it.
+    assert (np.abs(got - expected) <= 3e-7 * size).all()
