@@ -1,6 +1,7 @@
 """What differs between two runs of the same request, replaced by a fixed stand-in, so that answers can be compared.
 
-Times, random ids and build names go; everything else must be equal, key order included.
+Times, random ids and build names go; their kind and an id's prefix stay. Everything else must be equal, key order
+included.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ _VOLATILE_KEYS = frozenset(
     }
 )
 _VOLATILE_SUFFIXES = ("_ms", "_per_second", "_seconds")
-_RANDOM_ID = re.compile(r"(?:chatcmpl-|cmpl-|call_(?:\d+_)?|resp_|msg_)?[A-Za-z0-9]{16,40}")
+_RANDOM_ID = re.compile(r"(chatcmpl-|cmpl-|call_(?:\d+_)?|resp_|msg_)?[A-Za-z0-9]{16,40}")
 
-STAND_IN = "<volatile>"
+# What stands for a number or a text that is never the same.
+NUMBER, TEXT = "<volatile number>", "<volatile text>"
 
 
 def settled(value: Any) -> Any:
@@ -34,13 +36,18 @@ def settled(value: Any) -> Any:
         return [settled(item) for item in value]
     if not isinstance(value, dict):
         return value
-    return {key: STAND_IN if _is_volatile(key, inner) else settled(inner) for key, inner in value.items()}
+    return {key: _stand_in(key, inner) for key, inner in value.items()}
 
 
-def _is_volatile(key: str, value: Any) -> bool:
+def _stand_in(key: str, value: Any) -> Any:
+    if key in {"id", "tool_call_id"} and isinstance(value, str) and (random := _RANDOM_ID.fullmatch(value)):
+        return f"{random[1] or ''}{TEXT}"
     if key in _VOLATILE_KEYS or key.endswith(_VOLATILE_SUFFIXES):
-        return True
-    return key in {"id", "tool_call_id"} and isinstance(value, str) and _RANDOM_ID.fullmatch(value) is not None
+        if isinstance(value, str):
+            return TEXT
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return NUMBER
+    return settled(value)
 
 
 def settled_body(body: bytes) -> Any:

@@ -132,6 +132,25 @@ def _stop(value: Any, _limits: Limits) -> tuple[str, ...]:
 STOP = FieldType("string or array of strings", _stop)
 
 
+def _strings(value: Any, limits: Limits) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise _wrong("array of strings", value)
+    return tuple(_string(item, limits) for item in value)
+
+
+STRINGS = FieldType("array of strings", _strings)
+
+
+def _some_strings(value: Any, limits: Limits) -> tuple[str, ...]:
+    strings = _strings(value, limits)
+    if not strings:
+        raise ValueError("the array is empty")
+    return strings
+
+
+SOME_STRINGS = FieldType("array of strings that is not empty", _some_strings)
+
+
 def _boolean_or_count(value: Any, limits: Limits) -> int:
     return value if isinstance(value, bool) else min(max(0, _integer(value, limits)), limits.n_vocab)
 

@@ -26,9 +26,11 @@ from bloomery.server.field_types import (
     SAMPLER_LETTERS,
     SAMPLERS,
     SLOT,
+    SOME_STRINGS,
     STOP,
     STREAM_OPTIONS,
     STRING,
+    STRINGS,
     FieldType,
     Limits,
     at_least_none,
@@ -60,7 +62,8 @@ class Options:
     """What a request asks of its generation and of its answer, defaults filled in.
 
     sampling has every stage off that `samplers` leaves out, `asked` has each as it was asked for.  n_probs: how many
-    best probabilities come with each id.  n: how many choices.  Times, progress and ids are extras of the answer.
+    best probabilities come with each id.  n: how many choices.  n_keep, n_discard: reported back, and nothing else.
+    Times, progress and ids are extras of the answer.
     """
 
     sampling: SamplingParams
@@ -70,6 +73,8 @@ class Options:
     stop: tuple[str, ...] = ()
     cache_prompt: bool = True
     id_slot: int = -1
+    n_keep: int = 0
+    n_discard: int = 0
     n_probs: int = 0
     n: int = 1
     stream: bool = False
@@ -77,6 +82,7 @@ class Options:
     return_tokens: bool = False
     return_progress: bool = False
     timings_per_token: bool = False
+    response_fields: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,6 +152,8 @@ FIELDS: tuple[Field, ...] = (
     Field(name="stop", type=STOP, about="Texts that end the generation and are not part of it."),
     Field(name="cache_prompt", type=BOOLEAN, about="Whether a slot's common prefix may be reused. Default true."),
     Field(name="id_slot", type=SLOT, about="The slot to run in. Default -1, any."),
+    Field(name="n_keep", type=INTEGER, about="Reported back; a context is never shifted, so nothing is kept of it."),
+    Field(name="n_discard", type=INTEGER, about="Reported back; a context is never shifted."),
     Field(name="stream", type=BOOLEAN, about="Whether the answer comes as server-sent events. Default false."),
     Field(name="return_progress", type=BOOLEAN, about="Whether a stream reports the prompt's progress."),
     Field(name="timings_per_token", type=BOOLEAN, about="Whether every event of a stream carries timings."),
@@ -157,6 +165,12 @@ FIELDS: tuple[Field, ...] = (
         routes=CHAT | COMPLETIONS,
     ),
     Field(name="return_tokens", type=BOOLEAN, about="Whether the answer lists its ids.", routes=COMPLETION),
+    Field(
+        name="response_fields",
+        type=STRINGS,
+        about="The keys the answer has; a/b is the key b of the object a. Default: all.",
+        routes=COMPLETION,
+    ),
     Field(
         name="n",
         type=within(1, lambda limits: limits.max_choices, "the slots plus the queue's depth"),
@@ -197,6 +211,7 @@ FIELDS: tuple[Field, ...] = (
     _unsupported("top_n_sigma", NUMBER, _above(0), _NO_SAMPLER),
     _unsupported("mirostat", INTEGER, _above(0), _NO_SAMPLER),
     _unsupported("dry_multiplier", NUMBER, lambda value: value != 0, _NO_SAMPLER),
+    _unsupported("dry_sequence_breakers", SOME_STRINGS, lambda value: False, _NO_SAMPLER),
     _unsupported("xtc_probability", NUMBER, _above(0), _NO_SAMPLER),
     _unsupported("dynatemp_range", NUMBER, _above(0), _NO_SAMPLER),
     _unsupported("adaptive_target", NUMBER, lambda value: value >= 0, _NO_SAMPLER),

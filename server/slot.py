@@ -31,9 +31,8 @@ class SlotView:
     """What /slots shows of one slot.
 
     task_id and generation are those of the request that runs, else of the last one; -1 and None before the first.
-    n_past: ids in the slot's sequence.  The prompt's counts, n_decoded and n_remain are those of the running request:
-    n_prompt ids, of which n_reused were there already and n_evaluated are computed so far; n_remain is -1 without a
-    limit.
+    n_past: ids in the slot's sequence.  The other counts are those of the running request: n_reused ids of its prompt
+    were there already and n_evaluated are computed so far; n_remain is -1 without a limit.
     """
 
     id: int
@@ -42,7 +41,6 @@ class SlotView:
     task_id: int
     generation: Generation | None
     n_past: int
-    n_prompt: int = 0
     n_reused: int = 0
     n_evaluated: int = 0
     n_decoded: int = 0
@@ -201,7 +199,6 @@ class Slot:
             task_id=running.stream.task_id,
             generation=running.generation,
             n_past=self.sequence.n_past,
-            n_prompt=len(running.generation.prompt),
             n_reused=running.n_reused,
             n_evaluated=running.n_evaluated,
             n_decoded=answer.n_decoded,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import socket
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -107,9 +108,16 @@ class RequestParser(HTTPRequestParser):  # type: ignore[misc]
 class RequestTask(WSGITask):  # type: ignore[misc]
     """A request for the application."""
 
+    close_on_finish: bool
+
     def build_response_header(self) -> bytes:
         """The answer's status line and headers, which say how long an idle connection is kept."""
+        closes = self.close_on_finish or self.request.headers.get("CONNECTION", "").lower() == "close"
         head: bytes = super().build_response_header()
+        if self.chunked_response and not closes:
+            # waitress closes after every chunked answer, although its chunks say where it ends.
+            self.close_on_finish = False
+            head = head.replace(b"\r\nConnection: close\r\n", b"\r\n", 1)
         if self.close_on_finish:
             return head
         return head.removesuffix(b"\r\n") + b"Keep-Alive: timeout=%d\r\n\r\n" % IDLE_SECONDS
@@ -213,7 +221,21 @@ class _WaitressServer(TcpWSGIServer):  # type: ignore[misc]
 
     def __init__(self, *args: Any, settings: TransportSettings, **kwargs: Any) -> None:
         self.settings = settings
+        # Reentrant, as a signal handler may wake the loop of the very thread it interrupts.
+        self._waking = threading.RLock()
+        self._ended = False
         super().__init__(*args, **kwargs)
+
+    def pull_trigger(self) -> None:
+        """Wake the loop, if there is one: its pipe may be closed, and its number another file's, once it has ended."""
+        with self._waking:
+            if not self._ended:
+                super().pull_trigger()
+
+    def end(self) -> None:
+        """The loop has ended, and nothing wakes it any more."""
+        with self._waking:
+            self._ended = True
 
     def handle_accept(self) -> None:
         if len(self.active_channels) < self.settings.max_connections:
@@ -266,7 +288,6 @@ class HttpServer:
         logging.getLogger("waitress.queue").setLevel(logging.ERROR)
         listener = _listener(settings.host, settings.port)
         self._closing = False
-        self._ended = False
         self._map: dict[int, Any] = {}
         self._threads = ThreadedTaskDispatcher()
         self._threads.set_thread_count(settings.threads)
@@ -308,7 +329,7 @@ class HttpServer:
             while self._server.busy() and time.monotonic() < patience:
                 self._turn(0.05)
         finally:
-            self._ended = True
+            self._server.end()
             for channel in list(self._server.active_channels.values()):
                 channel.cancel()
                 channel.handle_close()
@@ -318,8 +339,7 @@ class HttpServer:
     def close(self) -> None:
         """End `run`; idempotent. It only sets a flag and wakes the loop, so a signal handler may call it."""
         self._closing = True
-        if not self._ended:
-            self._server.pull_trigger()
+        self._server.pull_trigger()
 
     def _turn(self, seconds: float) -> None:
         wasyncore.loop(timeout=seconds, use_poll=True, map=self._map, count=1)

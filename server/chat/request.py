@@ -13,7 +13,7 @@ from bloomery.server.chat.template import ChatTemplate, Rendered
 from bloomery.server.errors import ApiError, invalid_request
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
-_SPLIT_FORMATS = (None, "auto", "deepseek")
+_SPLIT_FORMATS = (None, "auto", "deepseek", "deepseek-legacy")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,7 +163,8 @@ def _keeps_reasoning(value: Any) -> bool:
         return False
     if value != "none":
         raise invalid_request(
-            f"'reasoning_format' is {value!r:.100}; accepted are auto, deepseek, none", "reasoning_format"
+            f"'reasoning_format' is {value!r:.100}; accepted are auto, deepseek, deepseek-legacy, none",
+            "reasoning_format",
         )
     return True
 

@@ -92,20 +92,27 @@ class _Choice:
     def render(self, event: PromptProgress | Token | Finish) -> list[dict[str, Any]]:
         if isinstance(event, PromptProgress):
             return self._progress(event)
-        chunks = []
-        if isinstance(event, Token):
-            self._timings.token()
-            if (entry := token_json(event)) is not None:
-                self._logprobs.append(entry)
-            chunks += self._begin()
-            chunks += self._deltas(self._parser.feed(event.text, event.special))
-            return chunks
-        chunks += self._begin()
-        if event.text:
-            chunks += self._deltas(self._parser.feed(event.text, False))
-        chunks += self._deltas(self._parser.finish(event.stop_type))
-        reason = FINISH_REASONS[event.stop_type]
-        return [*chunks, self._chunk({}, "tool_calls" if self._called and reason == "stop" else reason)]
+        return self._token(event) if isinstance(event, Token) else self._finish(event)
+
+    def _token(self, token: Token) -> list[dict[str, Any]]:
+        self._timings.token()
+        if (entry := token_json(token)) is not None:
+            self._logprobs.append(entry)
+        chunks = [*self._begin(), *self._deltas(self._parser.feed(token.text, token.special))]
+        # An id whose text is not out yet, or is no text, comes with a later chunk of whatever kind.
+        if chunks:
+            self._take_logprobs(chunks[-1])
+        return chunks
+
+    def _finish(self, finish: Finish) -> list[dict[str, Any]]:
+        chunks = self._begin()
+        if finish.text:
+            chunks += self._deltas(self._parser.feed(finish.text, False))
+        chunks += self._deltas(self._parser.finish(finish.stop_type))
+        reason = FINISH_REASONS[finish.stop_type]
+        chunks.append(self._chunk({}, "tool_calls" if self._called and reason == "stop" else reason))
+        self._take_logprobs(chunks[0])
+        return chunks
 
     def _progress(self, progress: PromptProgress) -> list[dict[str, Any]]:
         self._timings.prompt(progress)
@@ -143,12 +150,13 @@ class _Choice:
                     raise server_error(delta.message)
         return chunks
 
-    def _chunk(self, delta: dict[str, Any], finish_reason: str | None = None) -> dict[str, Any]:
-        part: dict[str, Any] = {"finish_reason": finish_reason, "index": self._index, "delta": delta}
+    def _take_logprobs(self, chunk: dict[str, Any]) -> None:
         if self._logprobs:
-            # An id whose text is not out yet, or is no text, comes with the next chunk of whatever kind.
-            part["logprobs"] = {"content": self._logprobs}
+            chunk["choices"][0]["logprobs"] = {"content": self._logprobs}
             self._logprobs = []
+
+    def _chunk(self, delta: dict[str, Any], finish_reason: str | None = None) -> dict[str, Any]:
+        part = {"finish_reason": finish_reason, "index": self._index, "delta": delta}
         chunk = self._frame.chat_chunk([part])
         if finish_reason is None and self._frame.options.timings_per_token:
             chunk["timings"] = timings_json(self._timings.now())

@@ -14,15 +14,21 @@ from bloomery.server.render.probabilities import token_json
 from bloomery.server.render.settings import generation_settings
 from bloomery.server.render.timings import RunningTimings, progress_json, timings_json
 
+_MISSING = object()
+
 
 @dataclass(frozen=True, kw_only=True)
 class CompletionFacts:
-    """What the answer repeats of the request. `prompt` is the prompt's ids as text."""
+    """What the answer repeats of the request.
+
+    prompt: the prompt's ids as text.  banned: the ids that the request's `ignore_eos` keeps out.
+    """
 
     model: str
     options: Options
     prompt: str
     n_prompt: int
+    banned: tuple[int, ...] = ()
 
 
 class CompletionRenderer:
@@ -43,7 +49,8 @@ class CompletionRenderer:
         if isinstance(event, Token):
             return self._token(event)
         objects = [self._piece(event.text)] if event.text or self._ids else []
-        return [*objects, self._final(event)]
+        final = self._final(event)
+        return [*objects, selected(final, self._facts.options) if self._facts.options.stream else final]
 
     def _progress(self, progress: PromptProgress) -> list[dict[str, Any]]:
         self._timings.prompt(progress)
@@ -87,7 +94,7 @@ class CompletionRenderer:
             "model": self._facts.model,
             "tokens_predicted": finish.n_decoded,
             "tokens_evaluated": finish.n_prompt,
-            "generation_settings": generation_settings(self._facts.options),
+            "generation_settings": generation_settings(self._facts.options, self._facts.banned),
             "prompt": self._facts.prompt,
             "has_new_line": finish.has_new_line,
             "truncated": finish.truncated,
@@ -101,7 +108,7 @@ class CompletionRenderer:
         }
 
 
-def whole(objects: Iterable[dict[str, Any]], *, return_tokens: bool) -> dict[str, Any]:
+def whole(objects: Iterable[dict[str, Any]], options: Options) -> dict[str, Any]:
     """The answer that a stream's objects make together: the last one, with the texts, ids and probabilities of all.
 
     The ids are listed when they were asked for, which a stream does not wait for.
@@ -114,5 +121,22 @@ def whole(objects: Iterable[dict[str, Any]], *, return_tokens: bool) -> dict[str
         content.append(last["content"])
         tokens.extend(last["tokens"])
         probabilities.extend(last.get("completion_probabilities", ()))
-    answer = last | {"content": "".join(content), "tokens": tokens if return_tokens else []}
-    return answer | {"completion_probabilities": probabilities} if probabilities else answer
+    answer = last | {"content": "".join(content), "tokens": tokens if options.return_tokens else []}
+    return selected(answer | {"completion_probabilities": probabilities} if probabilities else answer, options)
+
+
+def selected(answer: dict[str, Any], options: Options) -> dict[str, Any]:
+    """What `response_fields` leaves of an answer: the values at its paths, each under its path, missing ones left out.
+
+    (llama.cpp, tools/server/server-task.cpp.)
+    """
+    if not options.response_fields:
+        return answer
+    found: dict[str, Any] = {}
+    for path in options.response_fields:
+        value: Any = answer
+        for key in path.split("/"):
+            value = value.get(key, _MISSING) if isinstance(value, dict) else _MISSING
+        if value is not _MISSING:
+            found[path] = value
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -23,8 +24,11 @@ _TEXT_SETTINGS = (
 )
 
 
-def generation_settings(options: Options) -> dict[str, Any]:
-    """All settings of a request. Samplers and features that this server does not have stand at their neutral values."""
+def generation_settings(options: Options, banned: Iterable[int] = ()) -> dict[str, Any]:
+    """All settings of a request. Samplers and features that this server does not have stand at their neutral values.
+
+    `banned` are the ids that `ignore_eos` keeps out: biases of minus infinity, for which JSON has only null.
+    """
     sampling = options.asked
     return {
         "seed": RANDOM_SEED if sampling.has_random_seed else sampling.seed,
@@ -55,11 +59,14 @@ def generation_settings(options: Options) -> dict[str, Any]:
         "stop": list(options.stop),
         "max_tokens": options.n_predict,
         "n_predict": options.n_predict,
-        "n_keep": 0,
-        "n_discard": 0,
+        "n_keep": options.n_keep,
+        "n_discard": options.n_discard,
         "ignore_eos": sampling.ignore_eos,
         "stream": options.stream,
-        "logit_bias": [{"bias": _single(bias), "token": token} for token, bias in sampling.logit_bias.items()],
+        "logit_bias": [
+            *({"bias": _single(bias), "token": token} for token, bias in sampling.logit_bias.items()),
+            *({"bias": None, "token": token} for token in banned),
+        ],
         "n_probs": options.n_probs,
         "min_keep": sampling.min_keep,
         "grammar": "",

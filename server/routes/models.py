@@ -121,8 +121,7 @@ class Props:
     def __init__(self, service: Service, routes: Sequence[str]) -> None:
         self._service = service
         self._routes = list(routes)
-        template, facts = service.model.template, service.facts
-        self._caps = {} if template is None or facts is None else template_caps(template, facts)
+        self._caps = template_caps(service.model.template, service.facts)
 
     def on_get(self, _req: falcon.Request, resp: falcon.Response) -> None:
         """llama-server's properties and this server's own."""
@@ -143,8 +142,10 @@ class Props:
             "endpoint_props": False,
             "endpoint_metrics": True,
             "ui": False,
-            "chat_template": template.source,
-            "chat_template_caps": _template_caps(facts),
+            "ui_settings": {},
+            # A template's last line end is none of its text, in Jinja as in llama-server.
+            "chat_template": template.source.removesuffix("\n"),
+            "chat_template_caps": self._caps,
             "thinking_off": facts.thinking_off,
             "bos_token": _text_of(tokenizer, tokenizer.bos_id),
             "eos_token": _text_of(tokenizer, tokenizer.eos_id),
@@ -162,6 +163,7 @@ class Props:
         return {
             "name": "bloomery",
             "engine": model.engine.name,
+            "numerics": model.engine.options.numerics,
             "version": BUILD.partition("-")[2],
             "model": {
                 "format": "gguf",

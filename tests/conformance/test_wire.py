@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import threading
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bloomery.conformance.wire import Answer, WireError, ask
+from bloomery.conformance.wire import Answer, KeptConnection, WireError, ask
 
 
 @contextmanager
@@ -94,3 +95,55 @@ def test_what_is_sent() -> None:
     assert seen == [
         b"POST /x?y HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nA: b\r\nContent-Length: 4\r\n\r\nbody"
     ]
+
+
+@contextmanager
+def keeping(*connections: tuple[bytes, ...]) -> Iterator[tuple[str, int]]:
+    """A server that gives each connection its answers, one a request without a body, and then closes it."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        for answers in connections:
+            connection, _ = listener.accept()
+            with connection, connection.makefile("rb") as stream:
+                for answer in answers:
+                    assert b"".join(iter(stream.readline, b"\r\n")).endswith(b"\r\n")
+                    connection.sendall(answer)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        yield listener.getsockname()
+    finally:
+        thread.join(10)
+        listener.close()
+
+
+STATED = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n%d!"
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n%d!\r\n0\r\n\r\n"
+
+
+def test_a_kept_connection_asks_again_on_the_same_one() -> None:
+    with keeping((STATED % 1, CHUNKED % 2, STATED % 3)) as address, KeptConnection(address, timeout=10) as kept:
+        assert [kept.ask("GET", "/").body for _ in range(3)] == [b"1!", b"2!", b"3!"]
+        assert kept.opened == 1
+
+
+def test_another_is_opened_after_the_server_closed_or_said_so() -> None:
+    told = b"HTTP/1.1 200 OK\r\nConnection: Close\r\nContent-Length: 2\r\n\r\n1!"
+    with keeping((told,), (STATED % 2,), (STATED % 3,)) as address, KeptConnection(address, timeout=10) as kept:
+        assert kept.ask("GET", "/").body == b"1!"
+        assert kept.ask("GET", "/").body == b"2!"
+        assert kept._connection is not None
+        # The end of an idle connection arrives when it does; after it the next request takes another one.
+        assert select.select([kept._connection], [], [], 10)[0]
+        assert kept.ask("GET", "/").body == b"3!"
+        assert kept.opened == 3
+
+
+def test_a_kept_connection_that_fails_is_closed() -> None:
+    short = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n1!"
+    with keeping((short,), (STATED % 2,)) as address, KeptConnection(address, timeout=10) as kept:
+        with pytest.raises(WireError, match="the body ends after 2 of 9 bytes"):
+            kept.ask("GET", "/")
+        assert kept.ask("GET", "/").body == b"2!"

@@ -253,7 +253,7 @@ def test_a_field_of_the_wrong_type_is_refused_by_name(field: str, value: Any) ->
     assert (_refused(**{field: value}).code, _refused(**{field: value}).param) == (400, field)
 
 
-@pytest.mark.parametrize("form", [None, "auto", "deepseek", "none"])
+@pytest.mark.parametrize("form", [None, "auto", "deepseek", "deepseek-legacy", "none"])
 def test_the_reasoning_formats(form: str | None) -> None:
     request = read_chat_request({"messages": [_USER], "reasoning_format": form}, facts_of(HERMES))
     assert request.raw_reasoning == (form == "none")

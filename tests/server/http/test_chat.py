@@ -186,6 +186,14 @@ def test_log_probabilities_have_an_entry_for_every_id(client: Client) -> None:
     assert streamed == entries
 
 
+def test_a_chunk_that_names_the_role_has_log_probabilities_only_of_ids_that_show_nothing_else(client: Client) -> None:
+    role, text, *_ = ask(client, messages=user("plain"), logprobs=True, stream=True)
+    assert "logprobs" not in role["choices"][0]
+    assert [entry["token"] for entry in text["choices"][0]["logprobs"]["content"]] == ["H"]
+    role, *_ = ask(client, logprobs=True, stream=True)
+    assert [entry["token"] for entry in role["choices"][0]["logprobs"]["content"]] == ["<think>"]
+
+
 def test_several_choices(client: Client) -> None:
     answer = ask(client, n=3)
     assert [choice["index"] for choice in answer["choices"]] == [0, 1, 2]

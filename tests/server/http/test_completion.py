@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.server.http.serving import Client, events, in_process
-from tests.server.scripted import EOS, N_VOCAB, answering, served
+from tests.server.scripted import EOS, N_VOCAB, SPECIAL, answering, served
 
 # The key order of a real llama-server (b11549), with this server's own keys where they stand.
 FINAL = [
@@ -131,6 +131,41 @@ def test_extras_come_when_they_are_asked_for(client: Client) -> None:
     assert progress[-1]["processed"] == progress[-1]["total"] == 1
     assert [piece["timings"]["predicted_n"] for piece in pieces if piece["tokens"]] == [1, 2]
     assert all(list(piece["timings"]) == TIMINGS for piece in pieces)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_response_fields_choose_the_keys_of_the_answer(client: Client, stream: bool) -> None:
+    fields = ["content", "generation_settings/n_predict", "timings/predicted_n", "nothing", "content/x", "stop_type"]
+    body: dict[str, Any] = {"prompt": "A", "n_predict": 2, "response_fields": fields}
+    if stream:
+        *pieces, answer = streamed(client, **body)
+        assert [list(piece) for piece in pieces] == [PIECE] * 2
+    else:
+        answer = whole(client, **body)
+    assert answer == {
+        "content": "" if stream else "On",
+        "generation_settings/n_predict": 2,
+        "timings/predicted_n": 2,
+        "stop_type": "limit",
+    }
+    assert list(answer) == [field for field in fields if field in answer]
+
+
+@pytest.mark.parametrize("value", ["content", ["content", 5], {}])
+def test_response_fields_are_strings(client: Client, value: Any) -> None:
+    result = client.ask("/completion", {"prompt": "A", "response_fields": value})
+    assert (result.status_code, result.json["error"]["param"]) == (400, "response_fields")
+
+
+def test_ids_that_ignore_eos_bans_are_reported_after_the_biases(client: Client) -> None:
+    settings = whole(client, prompt="A", n_predict=1, ignore_eos=True, logit_bias={"79": 1})["generation_settings"]
+    banned = [{"bias": None, "token": token} for token in (SPECIAL["<|endoftext|>"], EOS)]
+    assert settings["logit_bias"] == [{"bias": 1.0, "token": 79}, *banned]
+
+
+def test_what_is_kept_of_a_shifted_context_is_only_reported(client: Client) -> None:
+    settings = whole(client, prompt="A", n_predict=1, n_keep=-1, n_discard=4)["generation_settings"]
+    assert (settings["n_keep"], settings["n_discard"]) == (-1, 4)
 
 
 @pytest.mark.parametrize(

@@ -74,6 +74,8 @@ def test_props(client: Client) -> None:
     assert props["total_slots"] == 2
     assert props["model_alias"] == "org/a+b c"
     assert "<|im_start|>" in props["chat_template"]
+    assert not props["chat_template"].endswith("\n")
+    assert props["chat_template_caps"]["supports_system_role"]
     assert (props["bos_token"], props["eos_token"]) == ("<|endoftext|>", "<|im_end|>")
     assert "/v1/chat/completions" in props["routes"]
     assert props["engine"]["name"] == "bloomery"
@@ -87,7 +89,8 @@ def test_slots_show_what_runs() -> None:
         client.ask("/completion", {"prompt": "A", "n_predict": 3, "temperature": 0.5, "id_slot": 1})
         slot = client.simulate_get("/slots").json[1]
         assert slot["params"]["temperature"] == 0.5
-        assert slot["n_past"] == 3
+        # The prompt's id and the first two picked; the third was never computed.
+        assert slot["n_past"] == slot["n_prompt_tokens"] == 3
         assert list(slot["next_token"][0]) == ["has_next_token", "has_new_line", "n_remain", "n_decoded"]
         assert client.simulate_get("/slots", query_string="fail_on_no_slot=1").status_code == 200
 

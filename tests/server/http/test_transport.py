@@ -44,6 +44,24 @@ def test_a_connection_is_kept_between_requests() -> None:
         assert json.loads(read_answer(connection)[1]) == {"status": "ok"}
 
 
+def test_a_connection_is_kept_after_a_stream() -> None:
+    body = {"prompt": "A", "temperature": 0, "stream": True}
+    with listening(served(answering({"A": "yes"}))) as server, server.connect() as connection:
+        for _ in range(2):
+            connection.sendall(post("/completion", body))
+            received = b""
+            while not received.endswith(b"\r\n0\r\n\r\n"):
+                data = connection.recv(65536)
+                assert data, f"the connection closed after {received!r}"
+                received += data
+            head = received.partition(b"\r\n\r\n")[0]
+            assert b"Transfer-Encoding: chunked" in head
+            assert b"Connection: close" not in head
+            assert b"Keep-Alive: timeout=5" in head
+        connection.sendall(post("/completion", body, "Connection: close"))
+        assert b"Connection: close" in read_all(connection)
+
+
 def test_head_has_the_headers_of_get_and_no_body() -> None:
     with listening(served()) as server, server.connect() as connection:
         connection.sendall(b"HEAD /health HTTP/1.1\r\nHost: t\r\n\r\n" + get("/health", "Connection: close"))
@@ -322,3 +340,27 @@ def test_a_taken_port_is_named() -> None:
         taken = TransportSettings(port=server.http.port, keys=ApiKeys(), admitted=1, log=print)
         with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{server.http.port}"):
             HttpServer(lambda *_: [], taken)
+
+
+def test_a_server_that_has_ended_is_woken_no_more() -> None:
+    """Its pipe is closed then, and the number of its end may be another file's."""
+    faults: list[Exception] = []
+
+    def close_often(http: HttpServer, ended: threading.Event) -> None:
+        try:
+            while not ended.is_set():
+                http.close()
+        except Exception as fault:
+            faults.append(fault)
+
+    for _ in range(10):
+        http = HttpServer(lambda *_: [], TransportSettings(port=0, keys=ApiKeys(), admitted=1, log=lambda line: None))
+        ended = threading.Event()
+        closers = [threading.Thread(target=close_often, args=(http, ended)) for _ in range(2)]
+        for closer in closers:
+            closer.start()
+        http.run()
+        ended.set()
+        for closer in closers:
+            closer.join()
+    assert not faults
