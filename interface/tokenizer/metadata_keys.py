@@ -51,6 +51,21 @@ def read_integers(metadata: Mapping[str, Any], name: str) -> npt.NDArray[np.inte
     return value
 
 
+def read_scores(metadata: Mapping[str, Any], n_vocab: int) -> npt.NDArray[np.float32]:
+    """The scores `[n_vocab]` under `tokenizer.ggml.scores`; zeros when the key is absent, as in llama.cpp."""
+    value = metadata.get(f"{PREFIX}scores")
+    if value is None:
+        return np.zeros(n_vocab, np.float32)
+    if not isinstance(value, np.ndarray) or value.ndim != 1 or value.dtype.kind not in "fi":
+        raise _wrong_type("scores", value, "an array of numbers")
+    if len(value) < n_vocab:
+        raise TokenizerError(f"{PREFIX}scores has {len(value)} entries for {n_vocab} tokens")
+    scores = value[:n_vocab].astype(np.float32)
+    if np.isnan(scores).any():
+        raise TokenizerError(f"{PREFIX}scores[{int(np.isnan(scores).argmax())}] is not a number")
+    return scores
+
+
 def read_strings(metadata: Mapping[str, Any], name: str) -> list[str]:
     """The array of strings under `tokenizer.ggml.<name>`; the key is required.
 
@@ -62,7 +77,12 @@ def read_strings(metadata: Mapping[str, Any], name: str) -> list[str]:
         raise TokenizerError(f"{PREFIX}{name} is missing")
     raws = getattr(value, "raws", None)
     if raws is not None:
-        return [raw.partition(b"\0")[0].decode("utf-8", "surrogateescape") for raw in raws()]
+        stored = raws()
+        joined = b"\0".join(stored)
+        if joined.count(b"\0") == max(len(stored) - 1, 0):
+            # One decoding of them all is several times faster than one of each.
+            return joined.decode("utf-8", "surrogateescape").split("\0") if stored else []
+        return [raw.partition(b"\0")[0].decode("utf-8", "surrogateescape") for raw in stored]
     if isinstance(value, str | bytes) or not isinstance(value, Sequence):
         raise _wrong_type(name, value, "an array of strings")
     strings = list(value)

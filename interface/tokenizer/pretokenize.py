@@ -1,63 +1,87 @@
-"""Pre-tokenizers: how text is cut into words before merging, by the name a file gives in `tokenizer.ggml.pre`.
+"""Cutting text into the words that no merge crosses, in one or several stages.
 
-Each is a byte pattern over the classes of unicode_classes.py that matches every character of a text. The names and the
-expressions are those of llama.cpp (llama-vocab.cpp, `llm_tokenizer_bpe`), where \\p{L} is a letter, \\p{N} a number.
+A stage cuts each piece that the stages before it have left, and sees nothing of the text around that piece
+(llama.cpp, unicode.cpp, `unicode_regex_split`). What a stage's expression does not match is a piece, too.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from types import MappingProxyType
 
-from bloomery.interface.tokenizer.errors import TokenizerError
-from bloomery.interface.tokenizer.metadata_keys import PREFIX
 from bloomery.interface.tokenizer.unicode_classes import classify
 
-# Members of a character class: the ASCII characters, and the class byte of all others.
-_LETTER = r"A-Za-z\x80"
-_NUMBER = r"0-9\x81"
-_SPACE = r"\t-\r \x82"
+# The arguments are a text, its classes, and the start and end of one piece in both; the ends of the pieces it is cut
+# into are given in order, the last of which is the end of the piece.
+Stage = Callable[[str, bytes, int, int], Iterable[int]]
 
 
 @dataclass(frozen=True)
 class PreTokenizer:
-    """Cuts text into the words that no merge crosses."""
+    """Cuts text into words by stages; `han` says that they tell Han characters from other letters."""
 
-    pattern: re.Pattern[bytes]
+    stages: tuple[Stage, ...]
+    han: bool = False
 
     def words(self, text: str) -> Iterator[str]:
         """The words of `text`; joined, they are the text. TokenizerError on a lone surrogate."""
+        if not text:
+            return
+        classes = classify(text, han=self.han)
+        ends: Iterable[int] = (len(text),)
+        for stage in self.stages:
+            ends = _cut_each(stage, text, classes, ends)
         start = 0
-        for match in self.pattern.finditer(classify(text)):
-            end = match.end()
+        for end in ends:
             yield text[start:end]
             start = end
 
 
-def _first_of(*alternatives: str) -> PreTokenizer:
-    return PreTokenizer(re.compile("|".join(alternatives).encode("ascii")))
+def _cut_each(stage: Stage, text: str, classes: bytes, ends: Iterable[int]) -> list[int]:
+    found: list[int] = []
+    start = 0
+    for end in ends:
+        if end - start == 1:
+            found.append(end)
+        else:
+            found += stage(text, classes, start, end)
+        start = end
+    return found
 
 
-_QWEN2 = _first_of(
-    r"'(?:[sStTmMdD]|[rR][eE]|[vV][eE]|[lL][lL])",  # A contraction, in any case.
-    rf"[^\r\n{_LETTER}{_NUMBER}]?[{_LETTER}]+",  # Letters, with one space or mark before them.
-    rf"[{_NUMBER}]",  # Each digit alone.
-    rf" ?[^{_SPACE}{_LETTER}{_NUMBER}]+[\r\n]*",  # Punctuation, symbols, marks and all else, with the line's end.
-    rf"[{_SPACE}]*[\r\n]+",  # White space up to the last line end of the run.
-    rf"[{_SPACE}]+(?![^{_SPACE}])",  # White space but for the last one, which goes with the next word.
-    rf"[{_SPACE}]+",
-)
+def by_class(*alternatives: str) -> Stage:
+    """A stage of the leftmost matches of the first alternative that matches, in ASCII and class bytes."""
+    matches = re.compile("|".join(alternatives).encode("ascii")).finditer
 
-PRE_TOKENIZERS = MappingProxyType(dict.fromkeys(("qwen2", "deepseek-r1-qwen", "kormo", "f2llmv2"), _QWEN2))
+    def stage(_text: str, classes: bytes, start: int, end: int) -> list[int]:
+        return _ends(matches(classes, start, end), start, end)
+
+    return stage
 
 
-def find_pre_tokenizer(name: str | None) -> PreTokenizer:
-    """The pre-tokenizer of that name. TokenizerError if the file names none or one that is not known."""
-    supported = ", ".join(PRE_TOKENIZERS)
-    if name is None:
-        raise TokenizerError(f"{PREFIX}pre is missing; supported are {supported}")
-    if name not in PRE_TOKENIZERS:
-        raise TokenizerError(f"{PREFIX}pre is {name!r}; supported are {supported}")
-    return PRE_TOKENIZERS[name]
+def by_character(*alternatives: str) -> Stage:
+    """A stage of the leftmost matches in the text itself.
+
+    llama.cpp puts an ASCII character in the place of all other white space before, so the expressions must have none of
+    it in a range.
+    """
+    matches = re.compile("|".join(alternatives)).finditer
+
+    def stage(text: str, _classes: bytes, start: int, end: int) -> list[int]:
+        return _ends(matches(text, start, end), start, end)
+
+    return stage
+
+
+def _ends(matches: Iterable[re.Match[str] | re.Match[bytes]], start: int, end: int) -> list[int]:
+    ends: list[int] = []
+    for match in matches:
+        first, last = match.span()
+        if first > start:
+            ends.append(first)
+        ends.append(last)
+        start = last
+    if start < end:
+        ends.append(end)
+    return ends

@@ -129,14 +129,26 @@ class Roles:
     add_eos: bool
 
 
-def assign_roles(metadata: Mapping[str, Any], vocabulary: Vocabulary, defaults: Mapping[str, int]) -> Roles:
-    """The roles by metadata, then by spelling, then by `defaults` (what llama.cpp presumes of a tokenizer model).
+@dataclass(frozen=True)
+class Presumed:
+    """What llama.cpp presumes of a kind of tokenizer where the file says nothing.
 
-    A default outside the vocabulary is no token. Tokens whose spelling gives them a role become control tokens, as
+    `ids[role]` are tokens; `add_bos` is whether BOS is added, and `always_bos` that it is whatever the file says.
+    """
+
+    ids: Mapping[str, int]
+    add_bos: bool = False
+    always_bos: bool = False
+
+
+def assign_roles(metadata: Mapping[str, Any], vocabulary: Vocabulary, presumed: Presumed) -> Roles:
+    """The roles by metadata, then by what is presumed, then by spelling.
+
+    A presumed id outside the vocabulary is no token. Tokens whose spelling gives them a role become control tokens, as
     llama.cpp makes them: `vocabulary.attributes` is changed in place.
     """
     n_vocab = len(vocabulary)
-    ids = {role: token_id for role, token_id in defaults.items() if token_id < n_vocab}
+    ids = {role: token_id for role, token_id in presumed.ids.items() if token_id < n_vocab}
     for role, key in _KEYS:
         token_id = read_token_id(metadata, key, n_vocab)
         if token_id is not None:
@@ -146,11 +158,14 @@ def assign_roles(metadata: Mapping[str, Any], vocabulary: Vocabulary, defaults: 
         if role not in ids and found is not None:
             ids[role] = found
             vocabulary.attributes[found] |= Attribute.CONTROL
-    add_bos = read_flag(metadata, "add_bos_token") or False
+    add_bos = read_flag(metadata, "add_bos_token")
+    if add_bos is None or presumed.always_bos:
+        add_bos = presumed.add_bos or presumed.always_bos
     add_eos = read_flag(metadata, "add_eos_token") or False
     for role, key, wanted in (("bos", "add_bos_token", add_bos), ("eos", "add_eos_token", add_eos)):
         if wanted and role not in ids:
-            raise TokenizerError(f"{PREFIX}{key} is true, but {PREFIX}{role}_token_id is missing")
+            said = f"{PREFIX}{key} is true" if read_flag(metadata, key) else f"the tokenizer adds {role.upper()}"
+            raise TokenizerError(f"{said}, but {PREFIX}{role}_token_id is missing")
     return Roles(MappingProxyType(ids), _end_of_generation(vocabulary, ids), add_bos, add_eos)
 
 

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bloomery.interface.sampling.order import introsort
+from bloomery.interface.tokenizer.trimming import WHITE_SPACE, Trimming
 from bloomery.interface.tokenizer.vocabulary import Vocabulary
 
 _KEY_LENGTH = 2
@@ -25,7 +26,7 @@ _LONGEST_COMPARED = 256
 
 
 class Occurrence(NamedTuple):
-    """A special token spelled by the characters `start:end` of a text."""
+    """A special token that stands for the characters `start:end` of a text: its spelling, and what it trims."""
 
     start: int
     end: int
@@ -41,8 +42,10 @@ def search_order(vocabulary: Vocabulary, token_ids: Sequence[int]) -> list[int]:
 class SpecialMatcher:
     """Finds a fixed set of spellings, the earlier of which win over the later where they overlap."""
 
-    def __init__(self, spellings: Iterable[tuple[str, int]]) -> None:
+    def __init__(self, spellings: Iterable[tuple[str, int]], trimming: Trimming | None = None) -> None:
         """`spellings` are texts and their ids, the longest first. One that is no UTF-8 is in no prompt and left out."""
+        self._trimming = trimming or Trimming()
+        self._trims = bool(self._trimming.left or self._trimming.right)
         self._ids = {text: token_id for text, token_id in spellings if _is_utf8(text)}
         self._ranks = {text: rank for rank, text in enumerate(self._ids)}
         lengths: dict[str, set[int]] = defaultdict(set)
@@ -56,6 +59,8 @@ class SpecialMatcher:
         """The spellings in `text` that become tokens, from left to right, without overlaps."""
         if not self._ids:
             return []
+        if self._trims:
+            return self._find_one_by_one(text)
         found: list[Occurrence] = []
         position = 0
         while (place := self._candidate.search(text, position)) is not None:
@@ -94,12 +99,28 @@ class SpecialMatcher:
             while position >= 0:
                 end = position + len(spelling)
                 if taken.find(1, position, end) < 0:
-                    taken[position:end] = b"\x01" * len(spelling)
-                    found.append(Occurrence(position, end, token_id))
+                    start, end = self._trimmed(text, taken, position, end, token_id)
+                    taken[start:end] = b"\x01" * (end - start)
+                    found.append(Occurrence(start, end, token_id))
                     position = text.find(spelling, end)
                 else:
                     position = text.find(spelling, position + 1)
         return sorted(found)
+
+    def _trimmed(self, text: str, taken: bytearray, start: int, end: int, token_id: int) -> tuple[int, int]:
+        """The place of a spelling together with the white space beside it that the token takes."""
+        if token_id in self._trimming.left:
+            while start and not taken[start - 1] and text[start - 1] in WHITE_SPACE:
+                start -= 1
+        if token_id in self._trimming.right:
+            while end < len(text) and not taken[end] and text[end] in WHITE_SPACE:
+                end += 1
+        return start, end
+
+
+def is_harmless(spelling: str) -> bool:
+    """Whether a spelling gives no structure to a prompt: a single character, or white space and nothing else."""
+    return len(spelling) == 1 or not spelling.strip(f"{WHITE_SPACE}\u2581")
 
 
 def _candidates(keys: Iterable[str]) -> re.Pattern[str]:

@@ -56,6 +56,11 @@ class Vocabulary:
         """Whether the token has any of the attributes."""
         return bool(self.attributes[token_id] & attributes)
 
+    def with_any(self, attributes: int) -> list[int]:
+        """The ids of the tokens that have any of the attributes, in order."""
+        found: list[int] = np.flatnonzero(np.frombuffer(self.attributes, np.uint8) & attributes).tolist()
+        return found
+
     def fallback_byte(self, token_id: int) -> int:
         """The byte that a token of the byte kind, spelled `<0xNN>`, stands for."""
         return int(self.texts[token_id][3:5], 16)
@@ -74,16 +79,15 @@ def read_vocabulary(metadata: Mapping[str, Any]) -> Vocabulary:
     texts = read_strings(metadata, "tokens")
     if not texts:
         raise TokenizerError(f"{PREFIX}tokens is empty")
-    for token_id, text in enumerate(texts):
-        if not text:
-            texts[token_id] = f"[EMPTY_{token_id}]"
-    ids = {text: token_id for token_id, text in enumerate(texts)}
+    if not all(texts):
+        texts = [text or f"[EMPTY_{token_id}]" for token_id, text in enumerate(texts)]
+    ids = dict(zip(texts, range(len(texts)), strict=True))
     if len(ids) != len(texts):
         first = next(token_id for token_id, text in enumerate(texts) if ids[text] != token_id)
         raise TokenizerError(f"{PREFIX}tokens has {texts[first]!r} twice, as {first} and as {ids[texts[first]]}")
     vocabulary = Vocabulary(texts, ids, _read_attributes(metadata, len(texts)))
-    for token_id, attributes in enumerate(vocabulary.attributes):
-        if attributes & Attribute.BYTE and not _BYTE_SPELLING.fullmatch(texts[token_id]):
+    for token_id in vocabulary.with_any(Attribute.BYTE):
+        if not _BYTE_SPELLING.fullmatch(texts[token_id]):
             raise TokenizerError(f"{PREFIX}tokens[{token_id}] is a byte token spelled {texts[token_id]!r}, not <0xNN>")
     return vocabulary
 

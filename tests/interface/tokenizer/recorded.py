@@ -13,14 +13,18 @@ import numpy as np
 from bloomery.interface.tokenizer import Tokenizer, load_tokenizer
 
 FOLDER = Path(__file__).with_name("recordings")
-NAMES = ("chatml", "overlapping")
+NAMES = ("chatml", "overlapping", "sentencepiece", "gemma4")
 
 
 def metadata_of(name: str) -> dict[str, Any]:
     """A recorded vocabulary as the GGUF reader gives it."""
-    metadata = json.loads((FOLDER / name / "vocabulary.json").read_text())
-    metadata["tokenizer.ggml.token_type"] = np.array(metadata["tokenizer.ggml.token_type"], np.int32)
-    return dict(metadata)
+    return as_read(json.loads((FOLDER / name / "vocabulary.json").read_text()))
+
+
+def as_read(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Metadata with its arrays of numbers as the GGUF reader gives them."""
+    arrays = {"tokenizer.ggml.token_type": np.int32, "tokenizer.ggml.scores": np.float32}
+    return metadata | {key: np.array(metadata[key], dtype) for key, dtype in arrays.items() if key in metadata}
 
 
 @cache

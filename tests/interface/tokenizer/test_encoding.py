@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bloomery.interface.tokenizer import TokenizerError, bpe, load_tokenizer
-from bloomery.interface.tokenizer.bpe import merge
+from bloomery.interface.tokenizer import TokenizerError, load_tokenizer, merging
+from bloomery.interface.tokenizer.merging import merge
 from tests.interface.tokenizer.recorded import metadata_of, tokenizer_of
 
 TOKENIZER = tokenizer_of("chatml")
@@ -24,6 +24,18 @@ def test_decoding_gives_the_text_back(text, parse_special):
     assert TOKENIZER.detokenize(ids) == text
 
 
+@pytest.mark.parametrize("name", ["sentencepiece", "gemma4"])
+@given(text=texts)
+def test_decoding_gives_the_text_back_where_spaces_are_written_out(name, text):
+    """But for the space before it; and U+2581 is a space there."""
+    tokenizer = tokenizer_of(name)
+    for text_id in sorted(tokenizer.special_ids):
+        text = text.replace(tokenizer.token_text(text_id), "")
+    ids = tokenizer.encode(text, add_special=False, parse_special=True)
+    before = " " if name == "sentencepiece" and text else ""
+    assert tokenizer.detokenize(ids) == before + text.replace("\u2581", " ")
+
+
 @settings(deadline=None)
 @given(texts)
 def test_a_fresh_tokenizer_agrees_with_one_that_has_seen_words(text):
@@ -33,7 +45,7 @@ def test_a_fresh_tokenizer_agrees_with_one_that_has_seen_words(text):
 
 
 def test_a_full_word_cache_is_emptied(monkeypatch):
-    monkeypatch.setattr(bpe, "_CACHED_WORDS", 2)
+    monkeypatch.setattr(merging, "_CACHED_WORDS", 2)
     tokenizer = load_tokenizer(metadata_of("chatml"))
     text = "the smith opens the bloomery and the iron comes out"
     assert tokenizer.encode(text, add_special=False, parse_special=False) == TOKENIZER.encode(
@@ -75,4 +87,4 @@ def test_merging_follows_the_definition(data):
     lines = data.draw(st.lists(st.tuples(parts, parts).map(" ".join), max_size=30, unique=True))
     ranks = {line: rank for rank, line in enumerate(lines)}
     letters = data.draw(st.text("abc", max_size=40))
-    assert merge(letters, ranks) == by_definition(letters, ranks)
+    assert merge(letters, ranks, " ") == by_definition(letters, ranks)

@@ -33,10 +33,9 @@ def test_names_of_the_same_pre_tokenizer(pre):
     ("keys", "message"),
     [
         ({"model": None}, r"tokenizer\.ggml\.model is missing; supported are gpt2"),
-        ({"model": "llama"}, r"tokenizer\.ggml\.model is 'llama'; supported are gpt2"),
+        ({"model": "bert"}, r"tokenizer\.ggml\.model is 'bert'; supported are gpt2, llama, gemma4"),
         ({"model": 3}, r"tokenizer\.ggml\.model must be a string, but is int 3"),
-        ({"pre": None}, r"tokenizer\.ggml\.pre is missing; supported are qwen2"),
-        ({"pre": "smaug-bpe"}, r"tokenizer\.ggml\.pre is 'smaug-bpe'; supported are qwen2"),
+        ({"pre": "whitespace"}, r"tokenizer\.ggml\.pre is 'whitespace'; supported are qwen2, .*sarvam-moe"),
         ({"tokens": None}, r"tokenizer\.ggml\.tokens is missing"),
         ({"tokens": []}, r"tokenizer\.ggml\.tokens is empty"),
         ({"tokens": "abc"}, r"tokenizer\.ggml\.tokens must be an array of strings"),
@@ -62,6 +61,45 @@ def test_refusals_name_the_key_and_the_value(keys, message):
 def test_begin_of_text_cannot_be_added_where_there_is_none():
     with pytest.raises(TokenizerError, match=r"add_bos_token is true, but tokenizer\.ggml\.bos_token_id is missing"):
         load(tokens=["a"], token_type=None, add_bos_token=True)
+
+
+def test_begin_of_text_that_a_name_adds_must_be_there():
+    with pytest.raises(TokenizerError, match=r"the tokenizer adds BOS, but tokenizer\.ggml\.bos_token_id is missing"):
+        load(pre="tekken", tokens=["a"], token_type=None)
+    with pytest.raises(TokenizerError, match=r"the tokenizer adds BOS, but tokenizer\.ggml\.bos_token_id is missing"):
+        load(model="gemma4")
+
+
+@pytest.mark.parametrize(
+    ("keys", "bos_id", "add_bos"),
+    [
+        ({"pre": "pixtral"}, 11, True),
+        ({"pre": "pixtral", "add_bos_token": False}, 11, False),
+        ({"pre": "glm4"}, None, False),
+        ({"pre": "glm4", "bos_token_id": 3}, 3, False),
+        ({"pre": "deepseek-v3"}, 11, False),
+        ({"pre": "gemma4", "add_bos_token": False}, 11, True),
+        ({"pre": "mmbert"}, 11, False),
+        ({"model": "gemma4", "bos_token_id": 3, "add_bos_token": False}, 3, True),
+        ({"model": "llama"}, 1, True),
+        ({"model": "llama", "add_bos_token": False}, 1, False),
+    ],
+)
+def test_what_is_presumed_of_begin_of_text(keys, bos_id, add_bos):
+    tokenizer = load(**keys)
+    assert (tokenizer.bos_id, tokenizer.add_bos) == (bos_id, add_bos)
+
+
+@pytest.mark.parametrize("pre", [None, ""])
+def test_a_file_that_names_no_words_has_the_default_ones(pre):
+    tokens = [*"ab12!", "12", "b!"]
+    keys = {"tokens": tokens, "token_type": None, "merges": ["1 2", "b !"]}
+    flags = {"add_special": False, "parse_special": False}
+    assert load(pre=pre, **keys).encode("ab!12", **flags) == load(pre="default", **keys).encode("ab!12", **flags)
+
+
+def test_only_one_name_needs_no_merges():
+    assert load(pre="kimi-k2", merges=None).encode("ab", add_special=False, parse_special=False) == [0, 1]
 
 
 def test_a_token_error_is_a_value_error():

@@ -1,10 +1,11 @@
 """Streams: the pieces joined are the whole, and no piece holds a part of a character."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bloomery.interface.tokenizer import StreamDecoder, complete_length
-from tests.interface.tokenizer.recorded import tokenizer_of
+from tests.interface.tokenizer.recorded import NAMES, tokenizer_of
 
 TOKENIZER = tokenizer_of("chatml")
 START = TOKENIZER.special_id("<|im_start|>")
@@ -20,6 +21,16 @@ def test_a_stream_is_the_whole(ids, special):
     decoder = StreamDecoder(TOKENIZER, special)
     chunks = [decoder.feed(token_id) for token_id in ids]
     assert "".join(chunks) + decoder.flush() == TOKENIZER.detokenize(ids, special=special)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(data=st.data(), special=st.booleans())
+def test_a_stream_is_the_whole_in_every_kind_of_vocabulary(name, data, special):
+    tokenizer = tokenizer_of(name)
+    ids = data.draw(st.lists(st.integers(0, tokenizer.n_vocab - 1)))
+    decoder = StreamDecoder(tokenizer, special)
+    chunks = [decoder.feed(token_id) for token_id in ids]
+    assert "".join(chunks) + decoder.flush() == tokenizer.detokenize(ids, special=special)
 
 
 @settings(deadline=None)

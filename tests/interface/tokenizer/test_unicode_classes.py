@@ -6,8 +6,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bloomery.interface.tokenizer.pretokenize import PRE_TOKENIZERS
-from bloomery.interface.tokenizer.unicode_classes import LETTER, NUMBER, OTHER, SPACE, classify
+from bloomery.interface.tokenizer.pre_names import PRE_KINDS
+from bloomery.interface.tokenizer.unicode_classes import (
+    LETTER,
+    MARK,
+    NUMBER,
+    OTHER,
+    PUNCTUATION,
+    SPACE,
+    SYMBOL,
+    classify,
+)
 
 # White_Space in PropList.txt; str.isspace() has U+001C..U+001F as well, which are no white space there.
 WHITE_SPACE = (
@@ -19,7 +28,8 @@ BEYOND_ASCII = [chr(code) for code in range(0x80, 0x110000) if not 0xD800 <= cod
 def expected(character):
     if character in WHITE_SPACE:
         return SPACE
-    return {"L": LETTER, "N": NUMBER}.get(unicodedata.category(character)[0], OTHER)
+    classes = {"L": LETTER, "N": NUMBER, "M": MARK, "P": PUNCTUATION, "S": SYMBOL}
+    return classes.get(unicodedata.category(character)[0], OTHER)
 
 
 def test_every_assigned_character_has_pythons_class():
@@ -45,7 +55,9 @@ def test_every_assigned_character_has_pythons_class():
         ("\U0002ee5e", OTHER),
         ("\ua7cb", OTHER),  # A letter since 16.0.
         ("\U00010d40", OTHER),  # A digit since 16.0.
-        ("\u0301", OTHER),  # Combining marks are no letters here.
+        ("\u0301", MARK),
+        ("\u2014", PUNCTUATION),
+        ("\u20a9", SYMBOL),
         ("²", NUMBER),
         ("Ⅷ", NUMBER),
         ("〇", NUMBER),
@@ -63,13 +75,26 @@ def test_ascii_is_itself():
     assert classify(text) == classify(text + "é")[:128] == text.encode()
 
 
-@pytest.mark.parametrize("pre_tokenizer", PRE_TOKENIZERS.values(), ids=PRE_TOKENIZERS)
+@pytest.mark.parametrize("pre_tokenizer", [kind.pre_tokenizer for kind in PRE_KINDS.values()], ids=PRE_KINDS)
 @settings(deadline=None)
 @given(text=st.text())
 def test_words_joined_are_the_text(pre_tokenizer, text):
     words = list(pre_tokenizer.words(text))
     assert "".join(words) == text
     assert all(words)
+
+
+DISTINCT = {kind.pre_tokenizer: name for name, kind in PRE_KINDS.items()}
+
+
+@pytest.mark.parametrize("pre_tokenizer", DISTINCT, ids=DISTINCT.values())
+@pytest.mark.parametrize(
+    "unit", ["a", "A", " ", "\t", "7", "\n", "é", "가", "😀", "\u0301", "!", "\x00", "a b ", "/\n"]
+)
+def test_long_runs_are_cut_without_going_over_them_again(pre_tokenizer, unit):
+    """An expression that tried every place of a run from every other one would not come to an end here."""
+    for text in (unit * (131072 // len(unit)), unit * (131072 // len(unit)) + "b"):
+        assert sum(map(len, pre_tokenizer.words(text))) == len(text)
 
 
 @pytest.mark.parametrize(
@@ -86,4 +111,4 @@ def test_words_joined_are_the_text(pre_tokenizer, text):
     ],
 )
 def test_words_of_qwen2(text, words):
-    assert list(PRE_TOKENIZERS["qwen2"].words(text)) == words
+    assert list(PRE_KINDS["qwen2"].pre_tokenizer.words(text)) == words

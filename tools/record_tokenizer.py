@@ -1,16 +1,21 @@
-"""Record a real llama-server's tokenizer: the expectations of test_recordings.py.
+"""Record the real tokenizer of llama.cpp: the expectations of tests/interface/tokenizer.
 
-    python -m tests.interface.tokenizer.record_vectors
+    python -m tools.record_tokenizer [NAME ...]
 
-Needs the `oracle` extra. Two vocabularies of our own are written into models that are nothing but a table of
+Needs the `oracle` extra. Small vocabularies of our own are written into models that are nothing but a table of
 successors, so that an answer's tokens can be prescribed: `chatml` is an ordinary chat vocabulary, `overlapping` has all
-that is odd (special spellings that overlap, bytes and merged symbols that are no token, BOS and EOS to add). Recorded
-are /tokenize with every flag and with pieces, /detokenize, and answers of /completion, whole and streamed, whose tokens
-cut characters or are no UTF-8 at all.
+that is odd (special spellings that overlap, bytes and merged symbols that are no token, BOS and EOS to add),
+`sentencepiece` and `gemma4` are the two kinds without a byte alphabet. Recorded from llama-server are /tokenize with
+every flag and with pieces, /detokenize, and for `chatml` answers of /completion, whole and streamed, whose tokens cut
+characters or are no UTF-8 at all.
+
+`pairs` has every kind and every pre-tokenizer by its name, on the vocabularies of pair_vocabulary.py and one list of
+texts; the ids come from llama.cpp's C functions.
 """
 
 from __future__ import annotations
 
+import argparse
 import datetime
 import hashlib
 import json
@@ -28,9 +33,21 @@ import numpy as np
 from bloomery.conformance.oracle import Oracle, OracleSettings, oracle_version
 from bloomery.conformance.wire import ask
 from tests.interface.tokenizer.hard_texts import hard_text
+from tests.interface.tokenizer.pair_vocabulary import (
+    BYTE,
+    CONTROL,
+    NORMAL,
+    UNKNOWN,
+    UNUSED,
+    USER_DEFINED,
+    VARIANTS,
+    letters_of,
+    pair_text,
+    variant_digest,
+)
+from tools.llama_vocabulary import LlamaVocabulary, add_metadata, write_vocabulary
 
-FOLDER = Path(__file__).with_name("recordings")
-NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
+FOLDER = Path(__file__).parents[1] / "tests/interface/tokenizer/recordings"
 
 SENTENCES = """\
 The smith opens the bloomery in the morning and the iron comes out as a bloom. Don't touch it, it's hot!
@@ -42,18 +59,16 @@ def weigh(bloom, *, slag=0.1): return bloom * (1 - slag)  # in kg, print(weigh(1
 """
 
 
-def letters_of(data: bytes) -> str:
-    """Bytes in GPT-2's byte alphabet."""
-    visible = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    hidden = [byte for byte in range(256) if byte not in visible]
-    return "".join(chr(byte) if byte in visible else chr(0x100 + hidden.index(byte)) for byte in data)
+def trained_merges(text: str, count: int, *, space: str = "") -> list[tuple[str, str]]:
+    """Pairs joined in order of their frequency (of two equally frequent ones the alphabetically first).
 
-
-def trained_merges(text: str, count: int) -> list[tuple[str, str]]:
-    """Byte pairs joined in order of their frequency (of two equally frequent ones the alphabetically first)."""
+    Of bytes in their alphabet, or, with a `space`, of characters with that one for a space.
+    """
     lines = [line.split() for line in text.splitlines()]
     words = Counter(f" {word}" if place else word for line in lines for place, word in enumerate(line))
-    spelled = {tuple(letters_of(word.encode())): times for word, times in words.items()}
+    spelled = {
+        tuple(word.replace(" ", space) if space else letters_of(word.encode())): times for word, times in words.items()
+    }
     merges = []
     for _ in range(count):
         pairs: Counter[tuple[str, str]] = Counter()
@@ -122,6 +137,42 @@ def vocabulary_of(letters: list[str], merges: list[tuple[str, str]], special: di
     }
 
 
+def spaced(model: str) -> dict[str, Any]:
+    """Byte tokens, characters and merges of SENTENCES with U+2581 for a space; runs of spaces and line ends."""
+    merges = trained_merges(SENTENCES, 90, space="\u2581")
+    special = {"<unk>": UNKNOWN, "<s>": CONTROL, "</s>": CONTROL, "<|im_end|>": CONTROL}
+    special |= {f"<0x{byte:02X}>": BYTE for byte in range(256)}
+    characters = [
+        character for character in dict.fromkeys("\u2581abcdefghijklmnopqrstuvwxyz,.'" + SENTENCES) if character > " "
+    ]
+    ordinary = list(dict.fromkeys([*characters[:70], "\n", *(left + right for left, right in merges)]))
+    ordinary = [token for token in ordinary if token not in special]
+    added = {
+        "  ": USER_DEFINED,
+        "\n\n": USER_DEFINED,
+        "<think>": USER_DEFINED,
+        "\u2581\u2581": NORMAL,
+        "\n\n\n": NORMAL,
+    }
+    tokens = [*special, *ordinary, *added]
+    metadata: dict[str, Any] = {
+        "tokenizer.ggml.model": model,
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": [*special.values(), *[NORMAL] * len(ordinary), *added.values()],
+        "tokenizer.ggml.unknown_token_id": 0,
+        "tokenizer.ggml.bos_token_id": 1,
+        "tokenizer.ggml.eos_token_id": 2,
+        "tokenizer.ggml.add_eos_token": model == "gemma4",
+    }
+    if model == "llama":
+        # Every second pair has the score of the one before it.
+        scores = {left + right: -float(place // 2) for place, (left, right) in enumerate(merges)}
+        metadata["tokenizer.ggml.scores"] = [scores.get(token, -1000.0) for token in tokens]
+    else:
+        metadata["tokenizer.ggml.merges"] = [f"{left} {right}" for left, right in merges]
+    return metadata
+
+
 def write_model(path: Path, metadata: dict[str, Any], successors: dict[int, int]) -> None:
     """A one-layer model that adds nothing to the embeddings, which are unit vectors: each id predicts its successor."""
     n_vocab, head, width = len(metadata["tokenizer.ggml.tokens"]), 32, 512
@@ -135,15 +186,7 @@ def write_model(path: Path, metadata: dict[str, Any], successors: dict[int, int]
     writer.add_key_length(head)
     writer.add_value_length(head)
     writer.add_layer_norm_rms_eps(1e-6)
-    for key, value in metadata.items():
-        if isinstance(value, list):
-            writer.add_array(key, value)
-        elif isinstance(value, bool):
-            writer.add_bool(key, value)
-        elif isinstance(value, int):
-            writer.add_uint32(key, value)
-        else:
-            writer.add_string(key, value)
+    add_metadata(writer, metadata)
     output = np.zeros((n_vocab, width), np.float32)
     for token_id, successor in successors.items():
         output[successor, token_id] = 1
@@ -256,19 +299,75 @@ def record(name: str, metadata: dict[str, Any], *, seed: int, n_texts: int) -> N
     }
     for file_name, content in files.items():
         (folder / file_name).write_text(content)
+    write_manifest(folder, seed, dict(Counter(case["kind"] for case in cases)), files)
+
+
+def write_manifest(folder: Path, seed: int, counts: dict[str, int], files: Iterable[str], **more: Any) -> None:
     manifest = {
         "format": "bloomery-tokenizer-recording",
         "version": 1,
         "oracle": oracle_version(),
-        "command": "python -m tests.interface.tokenizer.record_vectors",
+        "command": "python -m tools.record_tokenizer",
         "taken": datetime.date.today().isoformat(),
         "seed": seed,
-        "counts": dict(Counter(case["kind"] for case in cases)),
-        "sha256": {file_name: hashlib.sha256(content.encode()).hexdigest() for file_name, content in files.items()},
+        "counts": counts,
+        **more,
+        "sha256": {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in files},
     }
     (folder / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
 
 
+def record_pairs(*, seed: int, n_texts: int) -> None:
+    """The ids of each text in each variant, alternately with and without special tokens.
+
+    `row_of[text, variant]` is a row of ids; row i has `lengths[i]` of them in `ids`.
+    """
+    folder = FOLDER / "pairs"
+    folder.mkdir(parents=True, exist_ok=True)
+    random = Random(seed)
+    texts = list(dict.fromkeys(pair_text(random) for _ in range(n_texts)))
+    rows: dict[tuple[int, tuple[int, ...]], int] = {}
+    row_of = np.zeros((len(texts), len(VARIANTS)), np.uint16)
+    with tempfile.TemporaryDirectory() as scratch:
+        for column, make in enumerate(VARIANTS.values()):
+            path = Path(scratch) / "pairs.gguf"
+            write_vocabulary(path, make())
+            with LlamaVocabulary(path) as vocabulary:
+                for number, text in enumerate(texts):
+                    special = number % 2 == 0
+                    ids = vocabulary.encode(text, add_special=special, parse_special=special)
+                    row_of[number, column] = rows.setdefault((number, tuple(ids)), len(rows))
+    # Rows of one text are alike, and side by side they take little room.
+    order = sorted(rows, key=lambda row: row[0])
+    place = np.zeros(len(rows), np.uint16)
+    place[[rows[row] for row in order]] = np.arange(len(rows))
+    (folder / "texts.json").write_text(json.dumps(texts, indent=0) + "\n")
+    np.savez_compressed(
+        folder / "ids.npz",
+        ids=np.array([token_id for _, ids in order for token_id in ids], np.uint16),
+        lengths=np.array([len(ids) for _, ids in order], np.uint16),
+        row_of=place[row_of],
+    )
+    digests = {name: variant_digest(make()) for name, make in VARIANTS.items()}
+    write_manifest(folder, seed, {"encode": len(texts)}, ("texts.json", "ids.npz"), variants=digests)
+
+
+RECORDINGS = {
+    "chatml": lambda: record("chatml", chatml(), seed=1, n_texts=700),
+    "overlapping": lambda: record("overlapping", overlapping(), seed=2, n_texts=500),
+    "sentencepiece": lambda: record("sentencepiece", spaced("llama"), seed=3, n_texts=300),
+    "gemma4": lambda: record("gemma4", spaced("gemma4"), seed=4, n_texts=300),
+    "pairs": lambda: record_pairs(seed=5, n_texts=1000),
+}
+
+
+def main() -> None:
+    """Records what the command line names, or everything."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(RECORDINGS))
+    for name in parser.parse_args().names or RECORDINGS:
+        RECORDINGS[name]()
+
+
 if __name__ == "__main__":
-    record("chatml", chatml(), seed=1, n_texts=700)
-    record("overlapping", overlapping(), seed=2, n_texts=500)
+    main()
