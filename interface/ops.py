@@ -43,6 +43,9 @@ class OpSet(Protocol):
     def add(self, a: Array, b: Array) -> Array:
         """y = a + b, elementwise, rounded once.  a, b and the result: [tokens, width]."""
 
+    def scale(self, x: Array, factor: float) -> Array:
+        """y = x * factor, elementwise, factor rounded to float32 first.  x and the result: [tokens, width]."""
+
     def rms_norm(self, x: Array, weight: Weight, *, eps: float) -> Array:
         """y[..., i] = x[..., i] / sqrt(mean_j x[..., j]^2 + eps) * weight[i].
 
@@ -83,10 +86,20 @@ class OpSet(Protocol):
         slots, cells: [tokens]; no (slot, cell) pair occurs twice.
         """
 
-    def attention(self, q: Array, k_cache: Array, v_cache: Array, slots: Array, cells: Array, *, scale: float) -> Array:
+    def attention(
+        self,
+        q: Array,
+        k_cache: Array,
+        v_cache: Array,
+        slots: Array,
+        cells: Array,
+        *,
+        scale: float,
+        window: int | None = None,
+    ) -> Array:
         """Causal grouped-query attention of every token over its own sequence's cells, its own cell included.
 
-        With g = heads / n_head_kv, s = slots[t], and c over 0 .. cells[t]:
+        With g = heads / n_head_kv, s = slots[t], and c over the last `window` cells up to cells[t] (None: all of them):
             p[c] = softmax_c(scale * sum_d q[t, h, d] * k_cache[s, c, h // g, d])
             y[t, h, d] = sum_c p[c] * v_cache[s, c, h // g, d]
         The softmax subtracts the row's maximum.
@@ -96,6 +109,12 @@ class OpSet(Protocol):
 
     def swiglu(self, gate: Array, up: Array) -> Array:
         """y = gate / (1 + exp(-gate)) * up, elementwise.  All of one shape.  Source: Shazeer 2020."""
+
+    def geglu(self, gate: Array, up: Array) -> Array:
+        """y = gelu(gate) * up, elementwise, gelu(x) = x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))).
+
+        All of one shape.  Source: Hendrycks & Gimpel 2016 (the tanh form); Shazeer 2020.
+        """
 
     def route(self, logits: Array, *, n_used: int) -> tuple[Array, Array]:
         """Pick each token's experts: softmax over all experts, the n_used largest, renormalised.

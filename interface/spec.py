@@ -41,7 +41,7 @@ class Gqa:
 
     `scale` multiplies every query-key product. `qk_norm_eps` is the epsilon of the RMS norms over each query and key
     head before the rotation; None when the model has no such norms. `bias` says that the query, key and value
-    projections add a bias.
+    projections add a bias. `window` is how many cells a token sees, its own included; None means all before it.
     """
 
     n_head: int
@@ -51,13 +51,15 @@ class Gqa:
     scale: float
     qk_norm_eps: float | None
     bias: bool = False
+    window: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dense:
-    """SwiGLU feed-forward of inner width `n_ff`: `down(silu(gate x) * up x)`."""
+    """Gated feed-forward of inner width `n_ff`: `down(activation(gate x) * up x)`."""
 
     n_ff: int
+    activation: Literal["silu", "gelu"] = "silu"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,9 +81,16 @@ class Plain:
     norm_eps: float
 
 
+@dataclass(frozen=True, kw_only=True)
+class Sandwich:
+    """Residual with norms on both sides: `x += post(mixer(norm(x))); x += post(ffn(norm(x)))`, four RMS norms."""
+
+    norm_eps: float
+
+
 Mixer = Gqa
 FeedForward = Dense | Moe
-Residual = Plain
+Residual = Plain | Sandwich
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +104,10 @@ class LayerSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSpec:
-    """A whole model: `n_vocab` ids in, `n_embd` wide, `layers` in order, an RMS norm and `n_vocab` logits out."""
+    """A whole model: `n_vocab` ids in, `n_embd` wide, `layers` in order, an RMS norm and `n_vocab` logits out.
+
+    An id's embedding is multiplied by `embedding_scale` before the first layer.
+    """
 
     architecture: str
     n_vocab: int
@@ -103,6 +115,7 @@ class ModelSpec:
     n_ctx_train: int
     norm_eps: float
     layers: tuple[LayerSpec, ...]
+    embedding_scale: float = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,15 +23,27 @@ import numpy.typing as npt
 from bloomery.interface.engine import EngineError
 from bloomery.interface.files.quants.activations import ACTIVATION_FORMATS, codes_and_scales, round_to
 from bloomery.reference.matmul import rows_times_matrix
-from bloomery.reference.ops import Floats, NumpyOps
+from bloomery.reference.ops import Floats, NumpyOps, gelu
 from bloomery.reference.weights import StoredWeight
 
 Doubles = npt.NDArray[np.float64]
 _Number = TypeVar("_Number", bound=np.generic)
 
 
+# Beyond it llama.cpp takes GELU for 0 or for its argument instead of looking it up.
+_GELU_TABLE_ENDS = 10.0
+
+
 class GgmlOps(NumpyOps):
-    """`NumpyOps` with the activations of every product rounded as llama.cpp rounds them."""
+    """`NumpyOps` with the activations of every product rounded as llama.cpp rounds them, and GELU from its table."""
+
+    def geglu(self, gate: Floats, up: Floats) -> Floats:
+        # ggml looks GELU up in a table of every half-precision number, its values rounded to half precision too
+        # (ggml-cpu/vec.h, `ggml_vec_geglu_f32`).
+        with np.errstate(over="ignore"):
+            looked_up = gelu(gate.astype(np.float16).astype(np.float64)).astype(np.float32).astype(np.float16)
+        bent = np.where(gate <= -_GELU_TABLE_ENDS, 0, np.where(gate >= _GELU_TABLE_ENDS, gate, looked_up))
+        return bent.astype(np.float32) * up
 
     def _product(self, x: Floats, weight: StoredWeight, expert: int = 0) -> Floats:
         rounded_to = ACTIVATION_FORMATS[weight.format_name]

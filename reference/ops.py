@@ -39,6 +39,9 @@ class NumpyOps:
     def take_rows(self, x: Floats, rows: Ints) -> Floats:
         return x[rows]
 
+    def scale(self, x: Floats, factor: float) -> Floats:
+        return x * np.float32(factor)
+
     def add(self, a: Floats, b: Floats) -> Floats:
         return a + b
 
@@ -78,15 +81,25 @@ class NumpyOps:
         v_cache[slots, cells] = v
 
     def attention(
-        self, q: Floats, k_cache: Floats, v_cache: Floats, slots: Ints, cells: Ints, *, scale: float
+        self,
+        q: Floats,
+        k_cache: Floats,
+        v_cache: Floats,
+        slots: Ints,
+        cells: Ints,
+        *,
+        scale: float,
+        window: int | None = None,
     ) -> Floats:
         # One row at a time: the shapes of its products then depend on its own position alone.
         n_tokens, n_head, head_dim = q.shape
         n_head_kv = k_cache.shape[2]
         y = np.empty_like(q)
         for t in range(n_tokens):
-            k = k_cache[slots[t], : cells[t] + 1]
-            v = v_cache[slots[t], : cells[t] + 1]
+            stop = cells[t] + 1
+            start = 0 if window is None else max(0, stop - window)
+            k = k_cache[slots[t], start:stop]
+            v = v_cache[slots[t], start:stop]
             grouped = q[t].reshape(n_head_kv, n_head // n_head_kv, head_dim)
             scores = (grouped @ k.transpose(1, 2, 0)).astype(np.float64) * scale
             shares = softmax(scores).astype(np.float32)
@@ -96,6 +109,10 @@ class NumpyOps:
     def swiglu(self, gate: Floats, up: Floats) -> Floats:
         wide = gate.astype(np.float64)
         gated: Floats = (wide * expit(wide) * up).astype(np.float32)
+        return gated
+
+    def geglu(self, gate: Floats, up: Floats) -> Floats:
+        gated: Floats = (gelu(gate.astype(np.float64)) * up).astype(np.float32)
         return gated
 
     def route(self, logits: Floats, *, n_used: int) -> tuple[Ints, Floats]:
@@ -130,6 +147,12 @@ def softmax(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     powers = np.exp(x - x.max(axis=-1, keepdims=True))
     shares: npt.NDArray[np.float64] = powers / powers.sum(axis=-1, keepdims=True)
     return shares
+
+
+def gelu(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """The tanh form of GELU (`OpSet.geglu` has the formula)."""
+    bent: npt.NDArray[np.float64] = 0.5 * x * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)))
+    return bent
 
 
 def rope_frequencies(rope: Rope) -> npt.NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""The dense SwiGLU feed-forward."""
+"""The dense gated feed-forward."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from bloomery.interface.spec import Dense
 
 
 def run(
-    ops: OpSet, _kind: Dense, weights: Mapping[str, Weight], _state: Mapping[str, Array], x: Array, _batch: Batch
+    ops: OpSet, kind: Dense, weights: Mapping[str, Weight], _state: Mapping[str, Array], x: Array, _batch: Batch
 ) -> Array:
-    """down(silu(gate x) * up x)."""
+    """down(activation(gate x) * up x)."""
     gate = ops.linear(x, weights["ffn_gate"])
     up = ops.linear(x, weights["ffn_up"])
-    return ops.linear(ops.swiglu(gate, up), weights["ffn_down"])
+    gated = ops.geglu(gate, up) if kind.activation == "gelu" else ops.swiglu(gate, up)
+    return ops.linear(gated, weights["ffn_down"])
 
 
 def weights_of(kind: Dense, n_embd: int) -> dict[str, tuple[int, ...]]:
@@ -24,4 +25,4 @@ def weights_of(kind: Dense, n_embd: int) -> dict[str, tuple[int, ...]]:
     return {"ffn_gate": (kind.n_ff, n_embd), "ffn_up": (kind.n_ff, n_embd), "ffn_down": (n_embd, kind.n_ff)}
 
 
-PROGRAM = Program(run=run, ops=frozenset({"linear", "swiglu"}), weights=weights_of, state=no_state)
+PROGRAM = Program(run=run, ops=frozenset({"linear", "swiglu", "geglu"}), weights=weights_of, state=no_state)

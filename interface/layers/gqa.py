@@ -23,7 +23,7 @@ def run(
     q = ops.rope(q, batch.positions, kind.rope)
     k = ops.rope(k, batch.positions, kind.rope)
     ops.kv_append(state["k"], state["v"], k, v, batch.slots, batch.cells)
-    mixed = ops.attention(q, state["k"], state["v"], batch.slots, batch.cells, scale=kind.scale)
+    mixed = ops.attention(q, state["k"], state["v"], batch.slots, batch.cells, scale=kind.scale, window=kind.window)
     return ops.linear(ops.merge_heads(mixed), weights["attn_output"])
 
 

@@ -8,11 +8,14 @@ from bloomery.interface.batch import Batch, PerCell
 from bloomery.interface.layers import dense, gqa, moe
 from bloomery.interface.layers.program import Program
 from bloomery.interface.ops import Array, OpSet, Weight
-from bloomery.interface.spec import Dense, FeedForward, Gqa, LayerSpec, Mixer, ModelSpec, Moe
+from bloomery.interface.spec import Dense, FeedForward, Gqa, LayerSpec, Mixer, ModelSpec, Moe, Sandwich
 
 PROGRAMS: Mapping[type, Program] = {Gqa: gqa.PROGRAM, Dense: dense.PROGRAM, Moe: moe.PROGRAM}
 
-MODEL_OPS = frozenset({"embed", "take_rows", "rms_norm", "linear", "add"})
+MODEL_OPS = frozenset({"embed", "scale", "take_rows", "rms_norm", "linear", "add"})
+
+# The norms behind mixer and feed-forward of a Sandwich residual.
+POST_NORMS = ("post_attention_norm", "post_ffw_norm")
 
 
 def program_of(kind: Mixer | FeedForward) -> Program:
@@ -26,11 +29,11 @@ def state_of(layer: LayerSpec) -> dict[str, PerCell]:
 
 
 def layer_weights(layer: LayerSpec, n_embd: int) -> dict[str, tuple[int, ...]]:
-    """All the weights of one layer by name, with their shapes, the two norms of the residual included."""
+    """All the weights of one layer by name, with their shapes, the norms of the residual included."""
+    norms = ("attn_norm", "ffn_norm") + (POST_NORMS if isinstance(layer.residual, Sandwich) else ())
     return {
-        "attn_norm": (n_embd,),
+        **dict.fromkeys(norms, (n_embd,)),
         **program_of(layer.mixer).weights(layer.mixer, n_embd),
-        "ffn_norm": (n_embd,),
         **program_of(layer.ffn).weights(layer.ffn, n_embd),
     }
 
@@ -38,15 +41,19 @@ def layer_weights(layer: LayerSpec, n_embd: int) -> dict[str, tuple[int, ...]]:
 def run_layer(
     ops: OpSet, layer: LayerSpec, weights: Mapping[str, Weight], state: Mapping[str, Array], x: Array, batch: Batch
 ) -> Array:
-    """One pre-norm residual layer.  x: [tokens, n_embd] in and out."""
+    """One layer in its residual.  x: [tokens, n_embd] in and out."""
     eps = layer.residual.norm_eps
     mixed = program_of(layer.mixer).run(
         ops, layer.mixer, weights, state, ops.rms_norm(x, weights["attn_norm"], eps=eps), batch
     )
+    if isinstance(layer.residual, Sandwich):
+        mixed = ops.rms_norm(mixed, weights["post_attention_norm"], eps=eps)
     x = ops.add(x, mixed)
     fed = program_of(layer.ffn).run(
         ops, layer.ffn, weights, state, ops.rms_norm(x, weights["ffn_norm"], eps=eps), batch
     )
+    if isinstance(layer.residual, Sandwich):
+        fed = ops.rms_norm(fed, weights["post_ffw_norm"], eps=eps)
     return ops.add(x, fed)
 
 
@@ -64,6 +71,8 @@ def run_model(
     """
     outside = ops_of(None)
     x = outside.embed(weights["token_embd"], batch.ids)
+    if spec.embedding_scale != 1.0:
+        x = outside.scale(x, spec.embedding_scale)
     for i, (layer, (own_weights, state)) in enumerate(zip(spec.layers, layers, strict=True)):
         x = run_layer(ops_of(i), layer, own_weights, state, x, batch)
     x = outside.take_rows(x, batch.wanted)
