@@ -267,6 +267,7 @@ def test_a_client_that_goes_away_ends_its_generation(
         connection = server.connect()
         connection.sendall(post("/completion", {"prompt": "A", "stream": stream}))
         engine.allow(3)
+        engine.wait_until_held()
         if reset:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         connection.close()
