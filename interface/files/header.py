@@ -148,6 +148,7 @@ class _Reader:
         self.strings_left -= count
         mapping, size, unpack = self.mapping, self.size, _U64.unpack_from
         starts = array("q", [at])
+        add = starts.append
         last_length = size - _U64.size
         for index in range(count):
             if at > last_length:
@@ -157,8 +158,8 @@ class _Reader:
                 raise self.refusal(
                     f"string {index} of {what} claims {length} bytes, but {last_length - at} remain in the file", at
                 )
-            at += _U64.size + length
-            starts.append(at)
+            at += 8 + length  # Spelled out, as is `add`: this loop runs a million times for a large vocabulary.
+            add(at)
         self.position = at
         return StringArray(mapping, np.frombuffer(starts, np.int64))
 

@@ -75,14 +75,14 @@ def read_strings(metadata: Mapping[str, Any], name: str) -> list[str]:
     value = metadata.get(PREFIX + name)
     if value is None:
         raise TokenizerError(f"{PREFIX}{name} is missing")
-    raws = getattr(value, "raws", None)
-    if raws is not None:
-        stored = raws()
-        joined = b"\0".join(stored)
-        if joined.count(b"\0") == max(len(stored) - 1, 0):
+    if hasattr(value, "raws"):
+        joined = value.joined()
+        if joined.count(b"\0") == len(value):
             # One decoding of them all is several times faster than one of each.
-            return joined.decode("utf-8", "surrogateescape").split("\0") if stored else []
-        return [raw.partition(b"\0")[0].decode("utf-8", "surrogateescape") for raw in stored]
+            strings = joined.decode("utf-8", "surrogateescape").split("\0")
+            del strings[0]
+            return strings
+        return [raw.partition(b"\0")[0].decode("utf-8", "surrogateescape") for raw in value.raws()]
     if isinstance(value, str | bytes) or not isinstance(value, Sequence):
         raise _wrong_type(name, value, "an array of strings")
     strings = list(value)

@@ -203,6 +203,7 @@ def test_string_arrays_give_text_and_bytes(model: GgufFile) -> None:
     tokens = model.get_strings("tokenizer.ggml.tokens")
     raws = [b"plain", "wörter".encode(), b"\xff\xfe", b"", b"last"]
     assert tokens.raws() == raws
+    assert tokens.joined() == b"".join(b"\0" + raw for raw in raws)
     assert [tokens.raw(index) for index in range(-5, 5)] == raws * 2
     assert list(tokens) == [tokens[index] for index in range(5)] == ["plain", "wörter", "\ufffd\ufffd", "", "last"]
     assert tokens[1:4] == ["wörter", "\ufffd\ufffd", ""]
