@@ -26,7 +26,8 @@ def load_tokenizer(metadata: Mapping[str, Any]) -> Tokenizer:
     """The tokenizer that the `tokenizer.ggml.*` keys of a GGUF file describe.
 
     `metadata` has strings, ints, floats and bools as Python's own, arrays of numbers as one-dimensional NumPy arrays,
-    and arrays of strings as sequences of str; one that has a method `raws` gives its strings as the bytes in the file.
+    and arrays of strings as sequences of str; one that has the
+    methods `raws` and `joined` (`StringArray`) gives its strings as the bytes in the file.
     Of the file's other keys the names of the model and its architecture matter (see trimming.py).
     TokenizerError names the key that is missing, of another type, out of range or not supported.
     """

@@ -190,6 +190,9 @@ class StoredStrings(list):
     def raws(self):
         return [text.encode("utf-8", "surrogateescape") for text in self]
 
+    def joined(self):
+        return b"".join(b"\0" + raw for raw in self.raws())
+
 
 def test_bytes_that_are_no_utf8_are_kept():
     tokens = StoredStrings(["a", "\udce2\udc82", "<\udcff>"])
