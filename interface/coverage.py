@@ -38,17 +38,20 @@ def check(file: GgufFile, description: ModelDescription, ops: Collection[str] | 
     if ops is not None:
         lacks.extend(f"the engine has no op {op}" for op in sorted(needed - set(ops)))
     unread = set(file.tensors)
+    # A tensor that holds several weights ends where the last of them does.
+    rows_of: dict[str, int] = {}
+    for ref in description.weights.values():
+        if ref.rows is not None:
+            rows_of[ref.tensor] = max(rows_of.get(ref.tensor, 0), ref.rows[1])
     for ref in description.weights.values():
         unread.discard(ref.tensor)
         tensor = file.tensors.get(ref.tensor)
         if tensor is None:
             lacks.append(f"the tensor {ref.tensor} is missing")
             continue
-        shape = tensor.shape
-        if ref.rows is not None and ref.rows[1] <= shape[0]:
-            shape = (ref.rows[1] - ref.rows[0], *shape[1:])
-        if shape != ref.shape:
-            lacks.append(f"the tensor {ref.tensor} has the shape {list(tensor.shape)}, not {list(ref.shape)}")
+        shape = ref.shape if ref.rows is None else (rows_of[ref.tensor], *ref.shape[1:])
+        if tensor.shape != shape:
+            lacks.append(f"the tensor {ref.tensor} has the shape {list(tensor.shape)}, not {list(shape)}")
         if not tensor.format.decodable:
             lacks.append(f"the tensor {ref.tensor} is stored as {tensor.format.name}, which this build cannot decode")
     lacks.extend(f"nothing reads the tensor {name} ({file.tensors[name].format.name})" for name in sorted(unread))

@@ -49,7 +49,8 @@ class EngineOptions:
 
     n_ctx: cells of each sequence.  n_sequences: how many may be resident at once.  n_ubatch: the most rows one pass of
     a long prompt computes together.  numerics: the named arithmetic ("exact").  weight_budget: bytes of decoded
-    weights the engine may keep; None lets it choose from the machine's memory.
+    weights the engine may keep; None lets it choose from the machine's memory.  threads: what products of matrices
+    run on; None lets it choose.
     """
 
     n_ctx: int
@@ -57,6 +58,7 @@ class EngineOptions:
     n_ubatch: int = 512
     numerics: str = "exact"
     weight_budget: int | None = None
+    threads: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from bloomery.interface import coverage
+from bloomery.interface import coverage, registry
 from bloomery.interface.batch import Batch
 from bloomery.interface.engine import EngineError, EngineOptions, Span, TapSink
 from bloomery.interface.files.gguf import GgufFile
@@ -17,10 +18,11 @@ from bloomery.interface.machine import available_memory
 from bloomery.interface.ops import OpSet
 from bloomery.interface.spec import ModelDescription, ModelSpec
 from bloomery.interface.taps import TappedOps
-from bloomery.reference.ggml_ops import GgmlOps, check_formats
+from bloomery.reference.ggml_ops import check_formats
 from bloomery.reference.ops import NumpyOps
 from bloomery.reference.sequence import ReferenceSequence
 from bloomery.reference.state import StatePool
+from bloomery.reference.threads import use_threads
 from bloomery.reference.weights import Decoded, StoredWeight
 
 Floats = npt.NDArray[np.float32]
@@ -32,6 +34,10 @@ class HostRows:
     """Rows that are already on the host: [n, n_vocab] float32."""
 
     values: Floats
+
+    def __post_init__(self) -> None:
+        # Rows are handed out as views: nobody may write into what another reader sees.
+        self.values.setflags(write=False)
 
     def __len__(self) -> int:
         return len(self.values)
@@ -68,7 +74,8 @@ class ReferenceEngine:
         coverage.check(file, description, dir(NumpyOps))
         self.spec: ModelSpec = description.spec
         budget = options.weight_budget if options.weight_budget is not None else available_memory() // 2
-        self.options = replace(options, weight_budget=budget)
+        n_weights = sum(math.prod(tensor.shape) for tensor in file.tensors.values())
+        self.options = replace(options, weight_budget=budget, threads=use_threads(options.threads, n_weights))
         decoded = Decoded(budget)
         self._weights = {name: StoredWeight(name, ref, file, decoded) for name, ref in description.weights.items()}
         self._ops = _op_set(options.numerics, self._weights.values())
@@ -84,6 +91,8 @@ class ReferenceEngine:
         return ReferenceSequence(self._pool)
 
     def run(self, spans: Sequence[Span], *, taps: TapSink | None = None) -> list[HostRows]:
+        if not self._weights:
+            raise EngineError("the engine is closed")
         sequences = [self._own(span) for span in spans]
         if len(set(map(id, sequences))) != len(sequences):
             raise EngineError("one call names a sequence twice")
@@ -125,7 +134,7 @@ class ReferenceEngine:
             cells=cells,
             wanted=np.array(wanted, np.int32),
         )
-        values = run_model(_with_taps(self._ops, taps), self.spec, self._weights, self._layers, batch)
+        values: Floats = run_model(_with_taps(self._ops, taps), self.spec, self._weights, self._layers, batch)
         return {(inputs[row].span, inputs[row].cell): values[i] for i, row in enumerate(wanted)}
 
     def _own(self, span: Span) -> ReferenceSequence:
@@ -137,7 +146,7 @@ class ReferenceEngine:
             raise EngineError("a span names a sequence that was released")
         if sequence.pending:
             raise EngineError(f"a span's sequence has a trial of {sequence.pending} inputs that waits for commit")
-        if not span.ids:
+        if not len(span.ids):
             raise EngineError("a span has no inputs")
         if not 0 <= span.trial <= len(span.ids):
             raise EngineError(f"a trial of {span.trial} inputs does not fit a span of {len(span.ids)}")
@@ -158,19 +167,23 @@ class ReferenceEngine:
         return row % n
 
 
-def _op_set(numerics: str, weights: Iterable[StoredWeight]) -> NumpyOps:
-    """The op set that `--numerics` names.  EngineError for another name, or for weights it has no product with."""
-    if numerics == "exact":
-        return NumpyOps()
-    if numerics == "ggml":
-        check_formats(weights)
-        return GgmlOps()
+def _op_set(numerics: str, weights: Iterable[StoredWeight]) -> OpSet:
+    """The op set that `--numerics` names: one of this package's, or a third party's over the same weights.
+
+    EngineError for another name, or for weights that the numerics has no product with.
+    """
     if numerics == "ggml-fa":
         raise EngineError(
             "--numerics ggml-fa: following llama.cpp's flash attention is not part of this version yet; ggml follows "
             "llama.cpp with flash attention off and a float32 cache"
         )
-    raise EngineError(f"--numerics {numerics}: the reference engine has exact and ggml")
+    if numerics == "ggml":
+        check_formats(weights)
+    try:
+        ops: OpSet = registry.op_set(numerics)()
+    except registry.UnknownNameError as error:
+        raise EngineError(f"--numerics {numerics}: {error}") from None
+    return ops
 
 
 def _with_taps(ops: OpSet, taps: TapSink | None) -> Callable[[int | None], OpSet]:

@@ -14,6 +14,8 @@ sum is nearest to all of those at once, and depends on none of them.
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
@@ -23,14 +25,13 @@ import numpy.typing as npt
 from bloomery.interface.engine import EngineError
 from bloomery.interface.files.quants.activations import ACTIVATION_FORMATS, codes_and_scales, round_to
 from bloomery.reference.matmul import rows_times_matrix
-from bloomery.reference.ops import Floats, NumpyOps, gelu
+from bloomery.reference.ops import Floats, NumpyOps
 from bloomery.reference.weights import StoredWeight
 
 Doubles = npt.NDArray[np.float64]
 _Number = TypeVar("_Number", bound=np.generic)
 
-
-# Beyond it llama.cpp takes GELU for 0 or for its argument instead of looking it up.
+# From here on ggml takes GELU for 0 or for its argument; between, it looks it up.
 _GELU_TABLE_ENDS = 10.0
 
 
@@ -38,12 +39,10 @@ class GgmlOps(NumpyOps):
     """`NumpyOps` with the activations of every product rounded as llama.cpp rounds them, and GELU from its table."""
 
     def geglu(self, gate: Floats, up: Floats) -> Floats:
-        # ggml looks GELU up in a table of every half-precision number, its values rounded to half precision too
-        # (ggml-cpu/vec.h, `ggml_vec_geglu_f32`).
         with np.errstate(over="ignore"):
-            looked_up = gelu(gate.astype(np.float16).astype(np.float64)).astype(np.float32).astype(np.float16)
-        bent = np.where(gate <= -_GELU_TABLE_ENDS, 0, np.where(gate >= _GELU_TABLE_ENDS, gate, looked_up))
-        return bent.astype(np.float32) * up
+            bent = gelu_table()[gate.astype(np.float16).view(np.uint16)]
+        bent = np.where(gate <= -_GELU_TABLE_ENDS, np.float32(0), bent)
+        return np.where(gate >= _GELU_TABLE_ENDS, gate, bent) * up
 
     def _product(self, x: Floats, weight: StoredWeight, expert: int = 0) -> Floats:
         rounded_to = ACTIVATION_FORMATS[weight.format_name]
@@ -55,6 +54,22 @@ class GgmlOps(NumpyOps):
             values = np.concatenate([values, lost_sums(x)], axis=1)
             blocks = _with_columns(blocks, weight.field("m", expert))
         return rows_times_matrix(values, blocks, weight.shape[-2])
+
+
+@functools.cache
+def gelu_table() -> Floats:
+    """GELU of every half-precision number by its 16 bits, [65536]: computed in float32, then rounded to half precision.
+
+    The float32 arithmetic shows where 1 + tanh is nearly 0, so it is ggml's own (ggml-cpu/vec.h, `ggml_gelu_f32`), its
+    inner sum fused as the compiler of a machine with fused multiply-adds does it.
+    """
+    one, half = np.float32(1), np.float32(0.5)
+    with np.errstate(all="ignore"):
+        x = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
+        # The product of two float32 numbers is exact in float64, so that the sum is rounded as a fused one.
+        inner = ((np.float32(0.044715) * x).astype(np.float64) * x + 1.0).astype(np.float32)
+        slope = np.tanh((np.float32(math.sqrt(2.0 / math.pi)) * x * inner).astype(np.float64)).astype(np.float32)
+        return (half * x * (one + slope)).astype(np.float16).astype(np.float32)
 
 
 def as_multiplied(x: Floats, format_name: str) -> Doubles:

@@ -31,6 +31,8 @@ class ReferenceSequence:
         self.pending = trial
 
     def commit(self, kept: int) -> None:
+        if self.released:
+            raise EngineError("commit: the sequence was released")
         if not self.pending:
             raise EngineError("commit without a trial: the sequence's last span had no inputs on trial")
         if not 0 <= kept <= self.pending:
@@ -53,10 +55,15 @@ class ReferenceSequence:
     def load(self, saved: SavedSequence) -> None:
         self._settled("load")
         if saved.engine != self.pool.signature:
-            raise EngineError(f"a sequence saved by {saved.engine!r} does not fit {self.pool.signature!r}")
+            raise EngineError(
+                f"a sequence saved by {saved.engine[:60]!r} does not fit {self.pool.signature[:60]!r}:"
+                " engine, numerics or model shape differ"
+            )
         n = len(saved.ids)
         if n > self.pool.n_ctx:
             raise EngineError(f"the saved sequence has {n} ids and n_ctx is {self.pool.n_ctx}")
+        if any(not 0 <= token < self.pool.n_vocab for token in saved.ids):
+            raise EngineError(f"the saved sequence has an id outside the vocabulary of {self.pool.n_vocab}")
         places = self.pool.cells(self.slot, n)
         for name, place in places.items():
             array = saved.arrays.get(name)

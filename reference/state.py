@@ -21,6 +21,7 @@ class StatePool:
 
     def __init__(self, spec: ModelSpec, *, numerics: str, n_sequences: int, n_ctx: int) -> None:
         self.n_ctx = n_ctx
+        self.n_vocab = spec.n_vocab
         self.signature = f"reference {numerics} {spec!r}"
         self.arrays: list[dict[str, Floats]] = [
             {name: np.zeros((n_sequences, n_ctx, *state.shape), np.float32) for name, state in state_of(layer).items()}

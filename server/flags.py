@@ -9,11 +9,12 @@ from typing import Any
 from bloomery.interface import catalog
 from bloomery.server.api_keys import read_key_file, read_key_list
 
+# The last is this server's own.
 SEATS = (
     "ds41", "glm", "qwen38", "qwen3", "mimo2", "minimaxm3", "flint", "musespark", "solar2", "nemotron", "raon1",
-    "decide",
+    "decide", "gemma3",
 )  # fmt: skip
-SERVED_SEATS = ("qwen3",)
+SERVED_SEATS = ("qwen3", "gemma3")
 MAX_REQUESTS = 64
 
 
@@ -147,6 +148,14 @@ FLAGS = (
         read=count(0, MAX_REQUESTS - 1),
         default=None,
         help=f"requests that may wait for a slot; unset, what is left of {MAX_REQUESTS} after the slots",
+    ),
+    Flag(
+        spellings=("--threads", "-t"),
+        value="N",
+        read=count(1, 1024),
+        default=None,
+        env="LLAMA_ARG_THREADS",
+        help="threads of the engine's products; unset, one for a small model, which gains from no more, else the cores",
     ),
     Flag(
         spellings=("--ubatch-size", "-ub"),

@@ -12,8 +12,9 @@ from bloomery.interface import coverage, registry
 from bloomery.interface.engine import Engine, EngineOptions
 from bloomery.interface.files.gguf import GgufFile, ModelFileError, open_gguf
 from bloomery.interface.machine import available_memory
+from bloomery.interface.quoted import one_line
 from bloomery.interface.spec import ModelDescription
-from bloomery.interface.tokenizer import Tokenizer, load_tokenizer
+from bloomery.interface.tokenizer import Tokenizer, TokenizerError, load_tokenizer
 from bloomery.server.chat.template import CHATML, ChatTemplate
 from bloomery.server.context import choose_context
 from bloomery.server.settings import Settings, SettingsError
@@ -66,7 +67,7 @@ def load_model(settings: Settings, notice: Callable[[str], None]) -> ServedModel
     description = registry.family(architecture)(file)
     coverage.check(file, description)
     spec = description.spec
-    tokenizer = load_tokenizer(file.metadata)
+    tokenizer = _tokenizer(file)
     if tokenizer.n_vocab != spec.n_vocab:
         raise ModelFileError(
             f"{file.path}: the tokenizer has {tokenizer.n_vocab} tokens, and the model has rows for {spec.n_vocab}"
@@ -84,11 +85,14 @@ def load_model(settings: Settings, notice: Callable[[str], None]) -> ServedModel
         n_ctx=context.per_slot,
         n_sequences=settings.parallel,
         n_ubatch=settings.ubatch_size,
+        threads=settings.threads,
         numerics=settings.numerics,
     )
     name = settings.alias or file.get_str("general.name", "") or seat_of(architecture)
     file_type = _FILE_TYPES.get(file.get_int("general.file_type", -1), "unknown")
-    notice(f"model path={file.path} name={name} arch={architecture} type={file_type} bytes={file.tensor_bytes}")
+    notice(
+        f"model path={file.path} name={one_line(name)} arch={architecture} type={file_type} bytes={file.tensor_bytes}"
+    )
     notice(f"engine name={provider.name} numerics={settings.numerics} why={why}")
     notice(context.line())
     notice(
@@ -140,7 +144,9 @@ def _architecture(file: GgufFile, settings: Settings) -> str:
     if not architecture:
         raise ModelFileError(f"{file.path}: the file names no general.architecture; this server serves {known}")
     if architecture not in registry.families():
-        raise ModelFileError(f"{file.path} is a {architecture} file, which no seat serves; this server serves {known}")
+        raise ModelFileError(
+            f"{file.path} is a {one_line(architecture)} file, which no seat serves; this server serves {known}"
+        )
     if settings.seat is not None and settings.seat != seat_of(architecture):
         raise SettingsError(
             f"--model {settings.seat} on a {architecture} file, which serves --model {seat_of(architecture)}"
@@ -148,9 +154,17 @@ def _architecture(file: GgufFile, settings: Settings) -> str:
     return architecture
 
 
+def _tokenizer(file: GgufFile) -> Tokenizer:
+    try:
+        return load_tokenizer(file.metadata)
+    except TokenizerError as error:
+        raise TokenizerError(f"{file.path}: {error}") from None
+
+
 def _template(file: GgufFile, tokenizer: Tokenizer, settings: Settings) -> ChatTemplate:
-    source = file.get_str("tokenizer.chat_template", "") or CHATML
-    if settings.chat_template_file is not None:
+    if settings.chat_template_file is None:
+        source = file.get_str("tokenizer.chat_template", "", most=_MAX_TEMPLATE_BYTES) or CHATML
+    else:
         try:
             with Path(settings.chat_template_file).open("rb") as opened:
                 data = opened.read(_MAX_TEMPLATE_BYTES + 1)

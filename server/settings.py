@@ -33,6 +33,7 @@ class Settings:
     parallel: int
     queue_depth: int
     ubatch_size: int
+    threads: int | None
     alias: str | None
     chat_template_file: str | None
     api_keys: tuple[str, ...] = field(repr=False)
@@ -155,6 +156,7 @@ def read_settings(argv: Sequence[str], environ: Mapping[str, str], notice: Calla
         parallel=slots,
         queue_depth=depth,
         ubatch_size=values["--ubatch-size"],
+        threads=values["--threads"],
         alias=values["--alias"],
         chat_template_file=values["--chat-template-file"],
         api_keys=tuple(dict.fromkeys(keys)),

@@ -99,7 +99,10 @@ class Running:
     @property
     def generated_s(self) -> float:
         """Seconds from the first generated id to the last one."""
-        return 0.0 if self.first_id_at is None else self.last_id_at - self.first_id_at
+        if self.first_id_at is None:
+            return 0.0
+        # An answer that failed on its first row has no last id.
+        return max(0.0, self.last_id_at - self.first_id_at)
 
 
 class Slot:

@@ -29,6 +29,12 @@ from bloomery.server.render.errors import error_body, error_headers
 SERVER_NAME = "bloomery-serve"
 IDLE_SECONDS = 5
 READ_SECONDS = 600
+
+# How long a request may take to arrive: this many seconds, and one more for each of so many bytes that did arrive.
+ARRIVAL_SECONDS = 30
+ARRIVAL_BYTES_A_SECOND = 1 << 16
+
+_HEADER_LIMIT = 1 << 16
 CLOSE_SECONDS = 5.0
 
 # Threads beyond one for every request that may wait or run: they answer everything that never waits, /health first.
@@ -72,12 +78,21 @@ class RequestParser(HTTPRequestParser):  # type: ignore[misc]
         super().__init__(adj)
         self._judge = judge
         self.body_unread = False
+        self.began = time.monotonic()
+        self.n_received = 0
 
     def received(self, data: bytes) -> int:
         """Take bytes of the connection; returns how many were taken. After a refusal, that is all of them."""
-        consumed: int = super().received(data)
-        # A start line that was no HTTP leaves no command, and nothing to judge.
-        if self.headers_finished and self._judge is not None and hasattr(self, "command"):
+        self.n_received += len(data)
+        try:
+            consumed: int = super().received(data)
+        except Exception as error:
+            # waitress lets some faults of a request line or a header through as they come.
+            self.error = invalid_request(f"the request is not valid HTTP: {type(error).__name__}")
+            self.completed = True
+            return len(data)
+        # A request line that was no HTTP leaves no path, and nothing to judge.
+        if self.headers_finished and self._judge is not None and hasattr(self, "path"):
             judge, self._judge = self._judge, None
             refusal = judge(self)
             if refusal is not None:
@@ -90,6 +105,10 @@ class RequestParser(HTTPRequestParser):  # type: ignore[misc]
             # What follows is the body, and must never be read as another request.
             return len(data)
         return consumed
+
+    def late(self, now: float) -> bool:
+        """Whether the request should have arrived by now: a client that sends it in drops holds a connection."""
+        return now - self.began > ARRIVAL_SECONDS + self.n_received / ARRIVAL_BYTES_A_SECOND
 
     @property
     def has_body(self) -> bool:
@@ -111,7 +130,12 @@ class RequestTask(WSGITask):  # type: ignore[misc]
     close_on_finish: bool
 
     def build_response_header(self) -> bytes:
-        """The answer's status line and headers, which say how long an idle connection is kept."""
+        """The answer's status line and headers, which say how long an idle connection is kept.
+
+        A client that was turned away gives its connection back: a full server needs it for others.
+        """
+        if self.status.startswith("503"):
+            self.set_close_on_finish()
         closes = self.close_on_finish or self.request.headers.get("CONNECTION", "").lower() == "close"
         head: bytes = super().build_response_header()
         if self.chunked_response and not closes:
@@ -183,6 +207,8 @@ class Channel(HTTPChannel):  # type: ignore[misc]
             settings.log(f"{request.command} {path} from {self.addr[0]}: refused, no valid API key")
             return ApiError(401, "authentication_error", "Invalid API Key")
         if request.has_body:
+            if request.chunked and "CONTENT_LENGTH" in request.headers:
+                return invalid_request("the request has both a Content-Length and a Transfer-Encoding")
             try:
                 content_coding(request.headers)
             except ApiError as error:
@@ -271,6 +297,8 @@ class _WaitressServer(TcpWSGIServer):  # type: ignore[misc]
         for channel in list(self.active_channels.values()):
             if channel.requests:
                 continue
+            if channel.request is not None and channel.request.late(time.monotonic()):
+                channel.will_close = True
             idle = channel.request is None and not channel.total_outbufs_len
             if channel.last_activity < now - (IDLE_SECONDS if idle else READ_SECONDS):
                 channel.will_close = True
@@ -306,6 +334,7 @@ class HttpServer:
                 channel_request_lookahead=1,
                 clear_untrusted_proxy_headers=False,  # No header about a proxy is read.
                 max_request_body_size=BODY_LIMIT + 1,
+                max_request_header_size=_HEADER_LIMIT,
                 cleanup_interval=1,
                 log_socket_errors=False,
                 asyncore_use_poll=True,
@@ -346,7 +375,10 @@ class HttpServer:
 
 
 def _listener(host: str, port: int) -> socket.socket:
-    found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    try:
+        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        raise OSError(error.errno, f"cannot listen on --host {host}: {error.strerror}") from None
     # A name with both kinds of address is served on the first IPv4 one, as llama-server does.
     family, kind, protocol, _, address = min(found, key=lambda entry: entry[0] != socket.AF_INET)
     listener = socket.socket(family, kind, protocol)

@@ -6,6 +6,7 @@ import dataclasses
 import math
 
 from bloomery.interface.families.count import read_count
+from bloomery.interface.families.positive import read_positive
 from bloomery.interface.families.rope import read_rope
 from bloomery.interface.families.weights import standard_weights
 from bloomery.interface.files.gguf import GgufFile, ModelFileError
@@ -37,7 +38,7 @@ def read(file: GgufFile) -> ModelDescription:
     if file.get_float("gemma3.final_logit_softcapping", 0.0):
         raise ModelFileError(f"{file.path}: gemma3.final_logit_softcapping is set, which this version does not compute")
     n_ctx_train = read_count(file, "gemma3.context_length")
-    eps = file.get_float("gemma3.attention.layer_norm_rms_epsilon")
+    eps = read_positive(file, "gemma3.attention.layer_norm_rms_epsilon")
     n_dims = read_count(file, "gemma3.rope.dimension_count", head_dim)
     if n_dims > head_dim:
         raise ModelFileError(f"{file.path}: gemma3.rope.dimension_count {n_dims} is more than a head's {head_dim}")
@@ -51,7 +52,7 @@ def read(file: GgufFile) -> ModelDescription:
     )
     local = everywhere
     if "gemma3.attention.sliding_window" in file.metadata:
-        base = file.get_float("gemma3.rope.freq_base_swa", _LOCAL_BASE)
+        base = read_positive(file, "gemma3.rope.freq_base_swa", _LOCAL_BASE)
         local = dataclasses.replace(
             everywhere,
             rope=Rope(n_dims=n_dims, base=base, style="neox"),

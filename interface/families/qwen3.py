@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from bloomery.interface.families.count import read_count
+from bloomery.interface.families.positive import read_positive
 from bloomery.interface.families.rope import read_rope
 from bloomery.interface.families.weights import standard_weights
 from bloomery.interface.files.gguf import GgufFile, ModelFileError
@@ -32,9 +33,12 @@ def describe(file: GgufFile, ffn: FeedForward) -> ModelDescription:
     head_dim = read_count(file, f"{arch}.attention.key_length", n_embd // n_head)
     for key in ("attention.value_length", "rope.dimension_count"):
         if (size := read_count(file, f"{arch}.{key}", head_dim)) != head_dim:
-            raise ModelFileError(f"{file.path}: {arch}.{key} is {size}, but the architecture has it equal {head_dim}")
+            raise ModelFileError(
+                f"{file.path}: {arch}.{key} is {size}, but {arch}.attention.key_length"
+                f" ({head_dim} where the file has none) must be equal to it"
+            )
     n_ctx_train = read_count(file, f"{arch}.context_length")
-    eps = file.get_float(f"{arch}.attention.layer_norm_rms_epsilon")
+    eps = read_positive(file, f"{arch}.attention.layer_norm_rms_epsilon")
     layer = LayerSpec(
         mixer=Gqa(
             n_head=n_head,

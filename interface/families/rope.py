@@ -6,6 +6,7 @@ import math
 from typing import Literal
 
 from bloomery.interface.families.count import read_count
+from bloomery.interface.families.positive import read_positive
 from bloomery.interface.files.gguf import GgufFile, ModelFileError
 from bloomery.interface.spec import Rope
 
@@ -19,15 +20,19 @@ def read_rope(file: GgufFile, *, n_dims: int, style: Literal["neox", "norm"], n_
     prefix = f"{file.get_str('general.architecture')}.rope"
     if n_dims % 2:
         raise ModelFileError(f"{file.path}: {prefix}.dimension_count {n_dims} is odd, and rope turns pairs")
-    base = file.get_float(f"{prefix}.freq_base", 10000.0)
+    base = read_positive(file, f"{prefix}.freq_base", 10000.0)
     kind = file.get_str(f"{prefix}.scaling.type", "linear")
-    factor = file.get_float(f"{prefix}.scaling.factor", file.get_float(f"{prefix}.scale_linear", 0.0))
-    if not (base > 0 and math.isfinite(base)):
-        raise ModelFileError(f"{file.path}: {prefix}.freq_base is {base}; it must be a positive number")
+    factor_key = f"{prefix}.scaling.factor"
+    if factor_key not in file.metadata and f"{prefix}.scale_linear" in file.metadata:
+        factor_key = f"{prefix}.scale_linear"
+    factor = file.get_float(factor_key, 0.0)
     if not (factor >= 0 and math.isfinite(factor)):
-        raise ModelFileError(f"{file.path}: {prefix}.scaling.factor is {factor}; it must be 0 or a positive number")
+        raise ModelFileError(f"{file.path}: {factor_key} is {factor}; it must be 0 or a positive number")
     factor = factor or 1.0
-    magnitude = file.get_float(f"{prefix}.scaling.attn_factor", 1.0)
+    magnitude = read_positive(file, f"{prefix}.scaling.attn_factor", 1.0)
+    if kind == "yarn" and base <= 1.0:
+        # YaRN divides by the base's logarithm.
+        raise ModelFileError(f"{file.path}: {prefix}.freq_base is {base}; with yarn scaling it must be above 1")
     if kind == "none":
         return Rope(n_dims=n_dims, base=base, style=style, magnitude=magnitude)
     if kind == "linear":

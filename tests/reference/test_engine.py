@@ -17,18 +17,19 @@ from bloomery.interface import registry
 from bloomery.interface.engine import EngineError, EngineOptions, Span, Tap
 from bloomery.interface.files.gguf import open_gguf
 from bloomery.reference.engine import ReferenceEngine
+from bloomery.reference.ops import Floats, NumpyOps
 
 N_CTX = 48
 
 
-def open_engine(path: Path, **options: int) -> ReferenceEngine:
+def open_engine(path: Path, **options: object) -> ReferenceEngine:
     file = open_gguf(path)
     description = registry.family(file.get_str("general.architecture"))(file)
     chosen = {"n_ctx": N_CTX, "n_sequences": 4, "n_ubatch": 16} | options
     return ReferenceEngine(file, description, EngineOptions(**chosen))  # type: ignore[arg-type]
 
 
-@pytest.fixture(scope="module", params=["qwen3-a-f32", "qwen3moe-a-f32", "qwen3moe-a-q4km"])
+@pytest.fixture(scope="module", params=["qwen3-a-f32", "qwen3moe-a-f32", "qwen3moe-a-q4km", "gemma3-b-f32"])
 def engine(request: pytest.FixtureRequest) -> Iterator[ReferenceEngine]:
     engine = open_engine(fixture(request.param))
     yield engine
@@ -165,7 +166,8 @@ def test_taps_report_every_op_in_program_order(engine: ReferenceEngine) -> None:
     assert first_layer.index("rope.0") < first_layer.index("rope.1") < first_layer.index("attention.0")
     assert len({(tap.layer, tap.label) for tap in taps}) == len(taps), "a label names one output of a layer"
     inner = [layer for layer in range(len(engine.spec.layers)) for tap in taps if tap.layer == layer]
-    assert [tap.layer for tap in taps] == [None, *inner, None, None, None]
+    before = [None] * (1 if engine.spec.embedding_scale == 1.0 else 2)
+    assert [tap.layer for tap in taps] == [*before, *inner, None, None, None]
 
 
 def test_refusals_name_the_fault_and_change_nothing(engine: ReferenceEngine) -> None:
@@ -213,6 +215,45 @@ def test_refusals_name_the_fault_and_change_nothing(engine: ReferenceEngine) -> 
 
 def test_an_unknown_numerics_is_refused() -> None:
     file = open_gguf(fixture("qwen3-a-f32"))
-    for numerics, told in (("wild", "wild.*exact and ggml"), ("ggml-fa", "flash attention")):
+    for numerics, told in (("wild", "wild.*installed: exact, ggml"), ("ggml-fa", "flash attention")):
         with pytest.raises(EngineError, match=told):
             ReferenceEngine(file, registry.family("qwen3")(file), EngineOptions(n_ctx=8, numerics=numerics))
+
+
+def test_an_op_set_of_somebody_else_runs_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Doubling(NumpyOps):
+        def swiglu(self, gate: Floats, up: Floats) -> Floats:
+            return 2 * super().swiglu(gate, up)
+
+    found = registry.op_set
+    monkeypatch.setattr(registry, "op_set", lambda name: Doubling if name == "doubling" else found(name))
+    outputs: dict[str, list[Tap]] = {"exact": [], "doubling": []}
+    for numerics, taps in outputs.items():
+        engine = open_engine(fixture("qwen3-a-f32"), numerics=numerics)
+        engine.run([Span(sequence=engine.sequence(), ids=[1, 2])], taps=taps.append)
+    first = next(
+        mine.label
+        for theirs, mine in zip(outputs["exact"], outputs["doubling"], strict=True)
+        if not np.array_equal(theirs.output, mine.output)
+    )
+    assert first == "swiglu.0"
+
+
+def test_a_closed_engine_and_a_released_sequence_say_so() -> None:
+    engine = open_engine(fixture("qwen3-a-f32"))
+    sequence = engine.sequence()
+    engine.run([Span(sequence=sequence, ids=np.array([1, 2]), trial=1)])  # type: ignore[arg-type]
+    sequence.release()
+    with pytest.raises(EngineError, match="commit: the sequence was released"):
+        sequence.commit(1)
+    other = engine.sequence()
+    engine.close()
+    with pytest.raises(EngineError, match="closed"):
+        engine.run([Span(sequence=other, ids=[1])])
+
+
+def test_rows_cannot_be_written_to() -> None:
+    engine = open_engine(fixture("qwen3-a-f32"))
+    rows = engine.run([Span(sequence=engine.sequence(), ids=[1])])[0]
+    with pytest.raises(ValueError, match="read-only"):
+        rows.logits(0)[0] = 0

@@ -20,7 +20,9 @@ def open_engine(model: str, numerics: str, n_ubatch: int = 16) -> ReferenceEngin
     return ReferenceEngine(file, description, options)
 
 
-@pytest.mark.parametrize("model", ["qwen3-a-q8_0", "qwen3moe-a-q4km", "qwen3moe-b-q8_0", "qwen3-a-f16"])
+@pytest.mark.parametrize(
+    "model", ["qwen3-a-q8_0", "qwen3moe-a-q4km", "qwen3moe-b-q8_0", "qwen3-a-f16", "gemma3-a-q4km"]
+)
 def test_neither_cutting_nor_company_nor_passes_change_a_bit(model: str) -> None:
     engine, in_small_passes = open_engine(model, "ggml"), open_engine(model, "ggml", n_ubatch=5)
     ids = prompt(engine, 40)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import struct
 
 import numpy as np
 import numpy.typing as npt
@@ -74,6 +75,50 @@ def test_half_precision_weights_round_activations_to_their_own_bits(name: str, k
     weight = stored_weight(w, name)
     expected = rounded @ decode(encode(w, name), by_name(name), w.shape).astype(np.float64).T
     np.testing.assert_allclose(OPS.linear(x, weight), expected, rtol=2 * ROUNDED_ONCE)
+
+
+def half(x: float) -> float:
+    """The nearest half-precision number, by the struct module's own rounding."""
+    return float(struct.unpack("<e", struct.pack("<e", x))[0])
+
+
+def looked_up_gelu(x: float) -> float:
+    """GELU as ggml's table has it, but for float32's own rounding between the two to half precision."""
+    if abs(x) >= 10:
+        return x if x > 0 else 0.0
+    x = half(x)
+    return half(x / (1 + math.exp(-2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))))
+
+
+@given(seed=st.integers(0, 2**32 - 1))
+def test_geglu_rounds_argument_and_value_to_half_precision(seed: int) -> None:
+    gate, up = 4 * normal(seed, 3, 40), normal(seed + 1, 3, 40)
+    got = OPS.geglu(gate, up)
+    for index in np.ndindex(gate.shape):
+        value = np.float32(looked_up_gelu(float(gate[index])))
+        # Float32 puts a value near the middle of two half-precision numbers on the other one, and below -3, where
+        # 1 + tanh is nearly 0, a few of them away: 1.5e-7 is a quarter of float32's unit at 1 times the argument.
+        near = abs(float(value)) * 2.0**-10 + 1.5e-7
+        assert abs(float(got[index]) - float(value * up[index])) <= near * abs(float(up[index]))
+    exact = NumpyOps().geglu(gate, up)
+    assert not np.array_equal(got, exact)
+    assert_rows_stand_alone(lambda rows: OPS.geglu(gate[rows], up[rows]), 3, seed)
+
+
+def test_geglu_is_nearly_always_the_value_by_hand() -> None:
+    gate = np.linspace(-3, 10, 5001, dtype=np.float32)[None]
+    got = OPS.geglu(gate, np.ones_like(gate))[0]
+    expected = np.array([looked_up_gelu(float(x)) for x in gate[0]], np.float32)
+    assert (got == expected).mean() > 0.99
+
+
+def test_geglu_past_the_ends_of_the_table() -> None:
+    below, above = np.nextafter(np.float32(10), np.float32(0)), np.nextafter(np.float32(10), np.float32(11))
+    gate = np.array([[-np.inf, -70000, -10, -below, below, 10, above, 10.003, 70000, np.inf]], np.float32)
+    got = OPS.geglu(gate, np.ones_like(gate))[0]
+    # Inside the table 9.999999 is the half-precision number 10; outside nothing is rounded.
+    np.testing.assert_array_equal(got, [0, 0, 0, 0, 10, 10, above, np.float32(10.003), 70000, np.inf])
+    assert np.isnan(OPS.geglu(np.array([[np.nan]], np.float32), np.ones((1, 1), np.float32))).all()
 
 
 def test_float32_weights_are_exact_numerics_bit_for_bit() -> None:
@@ -187,3 +232,41 @@ def test_products_are_those_of_ggmls_kernels(name: str) -> None:
     size = size @ np.abs(weight.row_blocks()[0][1].astype(np.float64)).T
     # Measured 1e-8 to 8e-8 of the sum of magnitudes; what rounding the activations changes is 1e-4 to 2e-3 of it.
     assert (np.abs(got - expected) <= 3e-7 * size).all()
+
+
+class GgmlInit(ctypes.Structure):
+    """`struct ggml_init_params` of ggml.h."""
+
+    _fields_ = (("mem_size", ctypes.c_size_t), ("mem_buffer", ctypes.c_void_p), ("no_alloc", ctypes.c_bool))
+
+
+def ggml_geglu(gate: Floats, up: Floats) -> Floats:
+    """ggml's own GEGLU of two rows, as a graph of one node."""
+    from tests.interface.files.test_quants_oracle import library
+
+    ggml, pointer, n = library(), ctypes.c_void_p, gate.size
+    for name in ("ggml_init", "ggml_new_tensor_2d", "ggml_get_data", "ggml_geglu_split", "ggml_new_graph"):
+        getattr(ggml, name).restype = pointer
+    context = pointer(ggml.ggml_init(GgmlInit(4 * 4 * n + (1 << 20), None, False)))
+    operands = []
+    for values in (gate, up):
+        tensor = pointer(ggml.ggml_new_tensor_2d(context, 0, ctypes.c_int64(n), ctypes.c_int64(1)))
+        ctypes.memmove(ggml.ggml_get_data(tensor), values.ctypes.data, 4 * n)
+        operands.append(tensor)
+    result = pointer(ggml.ggml_geglu_split(context, *operands))
+    graph = pointer(ggml.ggml_new_graph(context))
+    ggml.ggml_build_forward_expand(graph, result)
+    assert ggml.ggml_graph_compute_with_ctx(context, graph, 1) == 0
+    out = np.empty(n, np.float32)
+    ctypes.memmove(out.ctypes.data, ggml.ggml_get_data(result), 4 * n)
+    ggml.ggml_free(context)
+    return out
+
+
+@pytest.mark.oracle
+def test_geglu_is_ggmls_bit_for_bit() -> None:
+    """Every finite half-precision number, and many between."""
+    halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
+    gate = np.concatenate([halves[np.isfinite(halves)], 5 * normal(24, 100_000)])
+    for up in (np.ones_like(gate), normal(25, gate.size)):
+        np.testing.assert_array_equal(OPS.geglu(gate, up), ggml_geglu(gate, up))

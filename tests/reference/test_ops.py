@@ -118,9 +118,16 @@ def test_rope_turns_complex_numbers(seed: int, rope: Rope, positions: list[int])
     np.testing.assert_array_equal(got[..., rope.n_dims :], x[..., rope.n_dims :])
 
 
-@given(seed=seeds, n=st.integers(1, 6), n_head_kv=st.integers(1, 3), group=st.integers(1, 3), head_dim=widths)
-@settings(max_examples=40)
-def test_attention(seed: int, n: int, n_head_kv: int, group: int, head_dim: int) -> None:
+@given(
+    seed=seeds,
+    n=st.integers(1, 6),
+    n_head_kv=st.integers(1, 3),
+    group=st.integers(1, 3),
+    head_dim=widths,
+    window=st.one_of(st.none(), st.integers(1, 12)),
+)
+@settings(max_examples=60)
+def test_attention(seed: int, n: int, n_head_kv: int, group: int, head_dim: int, window: int | None) -> None:
     rng = np.random.default_rng(seed)
     n_cells = 9
     k_cache, v_cache = normal(seed, 2, n_cells, n_head_kv, head_dim), normal(seed + 1, 2, n_cells, n_head_kv, head_dim)
@@ -128,9 +135,9 @@ def test_attention(seed: int, n: int, n_head_kv: int, group: int, head_dim: int)
     slots = rng.integers(0, 2, n).astype(np.int32)
     cells = rng.integers(0, n_cells, n).astype(np.int32)
     scale = 1 / math.sqrt(head_dim)
-    got = OPS.attention(q, k_cache, v_cache, slots, cells, scale=scale)
+    got = OPS.attention(q, k_cache, v_cache, slots, cells, scale=scale, window=window)
     for t in range(n):
-        seen = range(int(cells[t]) + 1)
+        seen = [c for c in range(n_cells) if c <= cells[t] and (window is None or cells[t] - c < window)]
         for h in range(n_head_kv * group):
             kv = h // group
             scores = [
@@ -144,8 +151,24 @@ def test_attention(seed: int, n: int, n_head_kv: int, group: int, head_dim: int)
             )
             np.testing.assert_allclose(got[t, h], expected, rtol=1e-4, atol=1e-5)
     assert_rows_stand_alone(
-        lambda rows: OPS.attention(q[rows], k_cache, v_cache, slots[rows], cells[rows], scale=scale), n, seed
+        lambda rows: OPS.attention(q[rows], k_cache, v_cache, slots[rows], cells[rows], scale=scale, window=window),
+        n,
+        seed,
     )
+
+
+@pytest.mark.parametrize("window", [1, 2, 5, 6, 1000])
+def test_a_window_reads_no_cell_before_it_and_one_as_long_as_the_context_is_none(window: int) -> None:
+    k_cache, v_cache, q = normal(1, 1, 6, 2, 8), normal(2, 1, 6, 2, 8), normal(3, 1, 4, 8)
+    slots, cells = np.zeros(1, np.int32), np.array([5], np.int32)
+    got = OPS.attention(q, k_cache, v_cache, slots, cells, scale=0.3, window=window)
+    lost = max(0, 6 - window)
+    k_cache[:, :lost] = v_cache[:, :lost] = np.nan
+    np.testing.assert_array_equal(
+        OPS.attention(q, k_cache, v_cache, slots, cells, scale=0.3, window=window), got, strict=True
+    )
+    if lost == 0:
+        np.testing.assert_array_equal(OPS.attention(q, k_cache, v_cache, slots, cells, scale=0.3), got, strict=True)
 
 
 def test_kv_append_writes_each_row_to_its_place() -> None:
@@ -172,6 +195,33 @@ def test_swiglu(seed: int, n: int, width: int) -> None:
 def test_swiglu_far_from_zero_overflows_nowhere() -> None:
     gate = np.array([[-1e30, -200, 200, 1e30]], np.float32)
     np.testing.assert_array_equal(OPS.swiglu(gate, np.ones((1, 4), np.float32)), [[0, 0, 200, np.float32(1e30)]])
+
+
+@given(seed=seeds, n=counts, width=widths)
+def test_geglu(seed: int, n: int, width: int) -> None:
+    gate, up = 3 * normal(seed, n, width), normal(seed + 1, n, width)
+    got = OPS.geglu(gate, up)
+    for index in np.ndindex(gate.shape):
+        x, u = float(gate[index]), float(up[index])
+        # x / 2 (1 + tanh z) is x / (1 + exp(-2 z)), which loses no digits where tanh is near -1.
+        expected = x / (1 + math.exp(-2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) * u
+        # The definition's own form does: half a unit of float64's 1, times the argument.
+        assert abs(got[index] - expected) <= 2.0**-23 * abs(expected) + 2.0**-52 * abs(x * u)
+    assert_rows_stand_alone(lambda rows: OPS.geglu(gate[rows], up[rows]), n, seed)
+
+
+def test_geglu_far_from_zero_overflows_nowhere() -> None:
+    gate = np.array([[-1e30, -200, -0.0, 200, 1e30]], np.float32)
+    np.testing.assert_array_equal(OPS.geglu(gate, np.ones((1, 5), np.float32)), [[0, 0, 0, 200, np.float32(1e30)]])
+
+
+@given(seed=seeds, n=counts, width=widths, factor=st.floats(2.0**-10, 2.0**10))
+def test_scale_rounds_the_factor_then_the_product(seed: int, n: int, width: int, factor: float) -> None:
+    x = normal(seed, n, width)
+    # The product of two float32 numbers is exact in float64.
+    expected = (x.astype(np.float64) * float(np.float32(factor))).astype(np.float32)
+    np.testing.assert_array_equal(OPS.scale(x, factor), expected, strict=True)
+    assert_rows_stand_alone(lambda rows: OPS.scale(x[rows], factor), n, seed)
 
 
 @given(seed=seeds, n=counts, n_expert=st.integers(1, 20), data=st.data())

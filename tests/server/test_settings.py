@@ -127,11 +127,11 @@ def test_a_refused_variable_is_named_as_such() -> None:
 
 def test_the_command_line_replaces_a_variable_and_one_line_says_so() -> None:
     lines: list[str] = []
-    found = read("-c", "2048", environ={"LLAMA_ARG_CTX_SIZE": "junk", "LLAMA_ARG_THREADS": "4"}, notice=lines.append)
+    found = read("-c", "2048", environ={"LLAMA_ARG_CTX_SIZE": "junk", "LLAMA_ARG_NUMA": "4"}, notice=lines.append)
     assert found.ctx_size == 2048
     assert lines == [
         "LLAMA_ARG_CTX_SIZE is not read: -c on the command line replaces it",
-        "LLAMA_ARG_THREADS is not read: it stands for no flag of this server",
+        "LLAMA_ARG_NUMA is not read: it stands for no flag of this server",
     ]
 
 

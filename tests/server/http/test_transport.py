@@ -9,6 +9,7 @@ import threading
 
 import pytest
 
+from bloomery.server import transport
 from bloomery.server.auth import ApiKeys
 from bloomery.server.scheduler import Scheduler
 from bloomery.server.stream import Stream
@@ -195,6 +196,14 @@ def test_a_body_past_the_limit_is_refused_before_it_is_sent() -> None:
         (b"POST /completion HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\n", 501),
         (b"POST /completion HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
         (b"GET / HTTP/1.1\r\nX: " + b"x" * 300_000, 431),
+        (b"GET /\xff\xfe HTTP/1.1\r\n\r\n", 400),
+        (b"GET /health?\xff HTTP/1.1\r\n\r\n", 400),
+        (b"GET http://[ HTTP/1.1\r\n\r\n", 400),
+        (b"POST /tokenize HTTP/1.1\r\nContent-Length: " + b"9" * 10_000 + b"\r\n\r\n{}", 400),
+        (
+            b"POST /tokenize HTTP/1.1\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+            400,
+        ),
     ],
 )
 def test_what_is_no_http_gets_the_error_object(request_bytes: bytes, status: int) -> None:
@@ -365,3 +374,33 @@ def test_a_server_that_has_ended_is_woken_no_more() -> None:
         for closer in closers:
             closer.join()
     assert not faults
+
+
+@pytest.mark.parametrize("start", [b"GET /health HTTP/1.1\r\nX-", post("/completion", {"prompt": "x" * 50})[:-20]])
+def test_a_request_that_comes_in_drops_does_not_hold_its_connection(
+    start: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport, "ARRIVAL_SECONDS", 0.1)
+    with listening(served()) as server, server.connect() as connection:
+        connection.sendall(start)
+
+        def closed() -> bool:
+            try:
+                connection.sendall(b"a")
+                return connection.recv(1, socket.MSG_DONTWAIT) == b""
+            except BlockingIOError:
+                return False
+            except OSError:
+                return True
+
+        wait_for("the connection is closed", closed)
+
+
+def test_a_client_that_is_turned_away_gives_its_connection_back() -> None:
+    engine = ScriptedEngine(held=True)
+    with listening(served(engine=engine), queue_depth=0) as server, server.connect() as running:
+        running.sendall(post("/completion", {"prompt": "A"}))
+        wait_for("it runs", lambda: admitted(server.scheduler) == 1)
+        # The exchange ends with the server's close, not with a deadline of the client.
+        assert status_of(server.exchange(post("/completion", {"prompt": "A"}))) == 503
+        engine.free()
