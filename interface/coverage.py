@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from bloomery.interface.files.gguf import GgufFile
 from bloomery.interface.layers.model import MODEL_OPS, PROGRAMS, program_of
+from bloomery.interface.quoted import one_line
 from bloomery.interface.spec import ModelDescription
 
 _SHOWN = 12
@@ -54,6 +55,8 @@ def check(file: GgufFile, description: ModelDescription, ops: Collection[str] | 
             lacks.append(f"the tensor {ref.tensor} has the shape {list(tensor.shape)}, not {list(shape)}")
         if not tensor.format.decodable:
             lacks.append(f"the tensor {ref.tensor} is stored as {tensor.format.name}, which this build cannot decode")
-    lacks.extend(f"nothing reads the tensor {name} ({file.tensors[name].format.name})" for name in sorted(unread))
+    lacks.extend(
+        f"nothing reads the tensor {one_line(name)} ({file.tensors[name].format.name})" for name in sorted(unread)
+    )
     if lacks:
         raise CoverageError(str(file.path), list(dict.fromkeys(lacks)))

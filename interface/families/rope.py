@@ -8,6 +8,7 @@ from typing import Literal
 from bloomery.interface.families.count import read_count
 from bloomery.interface.families.positive import read_positive
 from bloomery.interface.files.gguf import GgufFile, ModelFileError
+from bloomery.interface.quoted import quoted
 from bloomery.interface.spec import Rope
 
 
@@ -47,4 +48,4 @@ def read_rope(file: GgufFile, *, n_dims: int, style: Literal["neox", "norm"], n_
             magnitude=magnitude * (1.0 + 0.1 * math.log(max(1.0, factor))),
             n_ctx_orig=read_count(file, f"{prefix}.scaling.original_context_length", n_ctx_train),
         )
-    raise ModelFileError(f"{file.path}: {prefix}.scaling.type {kind!r} is none of none, linear, yarn")
+    raise ModelFileError(f"{file.path}: {prefix}.scaling.type {quoted(kind)} is none of none, linear, yarn")

@@ -19,11 +19,12 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from bloomery.interface.files.header import Header, TensorEntry, quoted, read_header
+from bloomery.interface.files.header import MAGIC, Header, TensorEntry, read_header
 from bloomery.interface.files.metadata import Metadata, MetadataValue, StringArray, TypedMetadata
 from bloomery.interface.files.model_file_error import ModelFileError
 from bloomery.interface.files.quants import BlockFormat, decode
 from bloomery.interface.files.split_set import check_shard, shard_count, shard_path
+from bloomery.interface.quoted import quoted
 
 __all__ = ["GgufFile", "Metadata", "MetadataValue", "ModelFileError", "StoredTensor", "StringArray", "open_gguf"]
 
@@ -187,6 +188,11 @@ def _map(path: Path) -> mmap.mmap:
         if not stat.S_ISREG(status.st_mode):
             raise ModelFileError(
                 f"{path}: this is {'a directory' if stat.S_ISDIR(status.st_mode) else 'no regular file'}"
+            )
+        start = os.pread(descriptor, len(MAGIC), 0)
+        if not MAGIC.startswith(start):
+            raise ModelFileError(
+                f"{path}: at byte 0, the file starts with {start!r}, not with {MAGIC!r}, so it is no GGUF file"
             )
         if status.st_size < _SMALLEST_FILE:
             raise ModelFileError(

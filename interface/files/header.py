@@ -20,6 +20,7 @@ import numpy as np
 from bloomery.interface.files.metadata import Entry, Metadata, StoredNumbers, StoredText, StringArray
 from bloomery.interface.files.model_file_error import ModelFileError
 from bloomery.interface.files.quants import FORMATS, BlockFormat
+from bloomery.interface.quoted import quoted
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
@@ -35,6 +36,12 @@ MAX_DIMENSIONS = 4
 MAX_KEYS = 1 << 16
 MAX_TENSORS = 1 << 18
 MAX_STRINGS = 1 << 22
+MAX_TEXT_BYTES = 1 << 24
+
+# Ours as well, for a header as a whole: the names of its keys, its arrays of strings, the items of its other arrays.
+MAX_NAMES_BYTES = 1 << 26
+MAX_STRINGS_BYTES = 1 << 27
+MAX_NUMBERS = 1 << 24
 
 # The fewest bytes a key with its value, and a tensor description, can take.
 _SMALLEST_KEY = 8 + 1 + 4 + 1
@@ -83,11 +90,6 @@ class Header:
     tensors: tuple[TensorEntry, ...]
 
 
-def quoted(name: str) -> str:
-    """A name from a file as it may stand in a message: escaped, and cut when it is long."""
-    return repr(name) if len(name) <= 80 else f"{name[:80]!r}..."
-
-
 class _Reader:
     """Reads forward through the mapped file and refuses to read past its end."""
 
@@ -97,6 +99,9 @@ class _Reader:
         self.size = len(mapping)
         self.position = 0
         self.strings_left = MAX_STRINGS
+        self.strings_bytes_left = MAX_STRINGS_BYTES
+        self.names_bytes_left = MAX_NAMES_BYTES
+        self.numbers_left = MAX_NUMBERS
 
     def refusal(self, what: str, at: int | None = None) -> ModelFileError:
         return ModelFileError(f"{self.path}: at byte {self.position if at is None else at}, {what}")
@@ -135,10 +140,30 @@ class _Reader:
             raise self.refusal(f"{what} is empty", at)
         if stop - start > limit:
             raise self.refusal(f"{what} has {stop - start} bytes, more than the {limit} allowed", at)
+        self.names_bytes_left -= stop - start
+        if self.names_bytes_left < 0:
+            raise self.refusal(f"{what} brings the header over {MAX_NAMES_BYTES} bytes of names", at)
         try:
             return self.mapping[start:stop].decode("utf-8")
         except UnicodeDecodeError:
             raise self.refusal(f"{what} is not UTF-8", at) from None
+
+    def text(self, what: str) -> StoredText:
+        """Steps over a string value; its bytes stay in the file."""
+        at = self.position
+        start, stop = self.string_span(what)
+        if stop - start > MAX_TEXT_BYTES:
+            raise self.refusal(f"{what} has {stop - start} bytes, more than the {MAX_TEXT_BYTES} allowed", at)
+        return StoredText(start, stop)
+
+    def numbers(self, dtype: np.dtype[np.generic], count: int, what: str) -> StoredNumbers:
+        """Steps over an array of numbers, whose bytes are known to be there; they stay in the file."""
+        if count > self.numbers_left:
+            raise self.refusal(f"{what} claims {count} items, which brings the header over {MAX_NUMBERS} numbers")
+        self.numbers_left -= count
+        start = self.position
+        self.position += count * dtype.itemsize
+        return StoredNumbers(dtype, count, start)
 
     def string_array(self, count: int, what: str) -> StringArray:
         """Walks the lengths of `count` strings; their bytes stay in the file."""
@@ -146,26 +171,41 @@ class _Reader:
         if count > self.strings_left:
             raise self.refusal(f"{what} brings the header over {MAX_STRINGS} strings", at)
         self.strings_left -= count
-        mapping, size, unpack = self.mapping, self.size, _U64.unpack_from
+        mapping, unpack = self.mapping, _U64.unpack_from
+        stop = min(self.size, at + self.strings_bytes_left)
         starts = array("q", [at])
         add = starts.append
-        last_length = size - _U64.size
+        last_length = stop - _U64.size
         for index in range(count):
             if at > last_length:
+                if stop < self.size:
+                    raise self._too_many_string_bytes(index, what, at)
                 raise self.refusal(f"the file ends inside the length of string {index} of {what}", at)
             (length,) = unpack(mapping, at)
             if length > last_length - at:
+                remain = self.size - _U64.size - at
+                if length <= remain:
+                    raise self._too_many_string_bytes(index, what, at)
                 raise self.refusal(
-                    f"string {index} of {what} claims {length} bytes, but {last_length - at} remain in the file", at
+                    f"string {index} of {what} claims {length} bytes, but {remain} remain in the file", at
                 )
             at += 8 + length  # Spelled out, as is `add`: this loop runs a million times for a large vocabulary.
             add(at)
+        self.strings_bytes_left -= at - self.position
         self.position = at
         return StringArray(mapping, np.frombuffer(starts, np.int64))
 
+    def _too_many_string_bytes(self, index: int, what: str, at: int) -> ModelFileError:
+        return self.refusal(
+            f"string {index} of {what} brings the header's arrays of strings over {MAX_STRINGS_BYTES} bytes", at
+        )
+
 
 def read_header(path: Path, mapping: mmap.mmap) -> Header:
-    """Reads the header of one mapped file; ModelFileError for anything that is not whole and consistent."""
+    """Reads the header of one mapped file, which starts with the magic.
+
+    ModelFileError for anything that is not whole and consistent.
+    """
     reader = _Reader(path, mapping)
     version = _read_version(reader)
     n_tensors = reader.u64("the number of tensors")
@@ -191,10 +231,7 @@ def read_header(path: Path, mapping: mmap.mmap) -> Header:
 
 
 def _read_version(reader: _Reader) -> int:
-    if reader.mapping[:4] != MAGIC:
-        start = reader.mapping[:4]
-        raise reader.refusal(f"the file starts with {start!r}, not with {MAGIC!r}, so it is no GGUF file")
-    reader.position = 4
+    reader.position = len(MAGIC)
     version = reader.u32("the version")
     if version and not version & 0xFFFF:
         raise reader.refusal(
@@ -209,7 +246,7 @@ def _read_value(reader: _Reader, what: str) -> Entry:
     at = reader.position
     value_type = reader.u32(f"the type of {what}")
     if value_type == _STRING:
-        return Entry("str", StoredText(*reader.string_span(what)))
+        return Entry("str", reader.text(what))
     if value_type == _ARRAY:
         return _read_array(reader, what)
     if value_type not in _SCALARS:
@@ -236,16 +273,15 @@ def _read_array(reader: _Reader, what: str) -> Entry:
     if item_type == _STRING:
         return Entry("arr[str]", reader.string_array(count, what))
     name, _, dtype = _SCALARS[item_type]
-    start = reader.position
-    reader.position += count * smallest
+    numbers = reader.numbers(dtype, count, what)
     if item_type == _BOOL and count:
-        stored = np.frombuffer(reader.mapping, np.uint8, count, start)
+        stored = np.frombuffer(reader.mapping, np.uint8, count, numbers.start)
         if stored.max() > 1:
             index = int((stored > 1).argmax())
             raise reader.refusal(
-                f"item {index} of {what} is a bool stored as {stored[index]}, neither 0 nor 1", start + index
+                f"item {index} of {what} is a bool stored as {stored[index]}, neither 0 nor 1", numbers.start + index
             )
-    return Entry(f"arr[{name}]", StoredNumbers(dtype, count, start))
+    return Entry(f"arr[{name}]", numbers)
 
 
 def _alignment(reader: _Reader, entries: dict[str, Entry]) -> int:

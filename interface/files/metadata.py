@@ -13,10 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from bloomery.interface.files.model_file_error import ModelFileError
+from bloomery.interface.quoted import quoted
 
 T = TypeVar("T")
 
 _LENGTH_BYTES = 8
+
+# Far above any word or name in a real file: a text that is meant to be longer is asked for as such.
+MAX_WORD_BYTES = 4096
 
 _INTEGERS = frozenset({"u8", "i8", "u16", "i16", "u32", "i32", "u64", "i64"})
 _FLOATS = frozenset({"f32", "f64"})
@@ -142,6 +146,11 @@ class Metadata(Mapping[str, MetadataValue]):
         """The type of a key's value as the file has it, like "u32", "str", "arr[f32]"; KeyError for a missing key."""
         return self._entries[key].type_name
 
+    def text_bytes(self, key: str) -> int:
+        """How many bytes the text of a key takes in the file, known without reading it; 0 for another value."""
+        value = self._entries[key].value
+        return value.stop - value.start if isinstance(value, StoredText) else 0
+
     def __contains__(self, key: object) -> bool:
         return key in self._entries
 
@@ -175,11 +184,11 @@ class TypedMetadata:
     def _get(self, key: str, default: Any, expected: str, accepted: frozenset[str]) -> Any:
         if key not in self.metadata:
             if default is _REQUIRED:
-                raise ModelFileError(f"{self.path}: the key {key!r} ({expected}) is missing")
+                raise ModelFileError(f"{self.path}: the key {quoted(key)} ({expected}) is missing")
             return default
         found = self.metadata.type_of(key)
         if found not in accepted:
-            raise ModelFileError(f"{self.path}: the key {key!r} is of type {found}, but {expected} is expected")
+            raise ModelFileError(f"{self.path}: the key {quoted(key)} is of type {found}, but {expected} is expected")
         return self.metadata[key]
 
     @overload
@@ -198,7 +207,7 @@ class TypedMetadata:
         """An integer of any width whose value is in 0..4294967295."""
         value = self._get(key, default, "an unsigned 32-bit integer", _INTEGERS)
         if key in self.metadata and not 0 <= value < 1 << 32:
-            raise ModelFileError(f"{self.path}: the key {key!r} is {value}, which is no unsigned 32-bit integer")
+            raise ModelFileError(f"{self.path}: the key {quoted(key)} is {value}, which is no unsigned 32-bit integer")
         return value
 
     @overload
@@ -218,11 +227,13 @@ class TypedMetadata:
         return self._get(key, default, "a bool", frozenset({"bool"}))
 
     @overload
-    def get_str(self, key: str) -> str: ...
+    def get_str(self, key: str, *, most: int = ...) -> str: ...
     @overload
-    def get_str(self, key: str, default: T) -> str | T: ...
-    def get_str(self, key: str, default: Any = _REQUIRED) -> Any:
-        """Text; bytes that are not UTF-8 come as U+FFFD."""
+    def get_str(self, key: str, default: T, *, most: int = ...) -> str | T: ...
+    def get_str(self, key: str, default: Any = _REQUIRED, *, most: int = MAX_WORD_BYTES) -> Any:
+        """Text of at most `most` bytes in the file; a longer one is refused. What is not UTF-8 comes as U+FFFD."""
+        if key in self.metadata and (found := self.metadata.text_bytes(key)) > most:
+            raise ModelFileError(f"{self.path}: the key {quoted(key)} has {found} bytes, more than the {most} allowed")
         return self._get(key, default, "a string", frozenset({"str"}))
 
     @overload

@@ -7,6 +7,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
+from bloomery.interface.quoted import quoted
 from bloomery.interface.tokenizer.bpe import BytePairModel
 from bloomery.interface.tokenizer.errors import TokenizerError
 from bloomery.interface.tokenizer.metadata_keys import PREFIX, read_flag, read_scores, read_strings, read_text
@@ -26,14 +27,14 @@ def load_tokenizer(metadata: Mapping[str, Any]) -> Tokenizer:
     """The tokenizer that the `tokenizer.ggml.*` keys of a GGUF file describe.
 
     `metadata` has strings, ints, floats and bools as Python's own, arrays of numbers as one-dimensional NumPy arrays,
-    and arrays of strings as sequences of str; one that has the
-    methods `raws` and `joined` (`StringArray`) gives its strings as the bytes in the file.
+    and arrays of strings as sequences of str; one that has the methods `raws` and `joined` (`StringArray`) gives its
+    strings as the bytes in the file.
     Of the file's other keys the names of the model and its architecture matter (see trimming.py).
     TokenizerError names the key that is missing, of another type, out of range or not supported.
     """
     model = read_text(metadata, "model")
     if model is None or model not in _LOADERS:
-        found = "missing" if model is None else repr(model)
+        found = "missing" if model is None else quoted(model)
         raise TokenizerError(f"{PREFIX}model is {found}; supported are {', '.join(_LOADERS)}")
     return _LOADERS[model](metadata)
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bloomery.interface.quoted import quoted
 from bloomery.interface.tokenizer.errors import TokenizerError
 
 PREFIX = "tokenizer.ggml."
@@ -76,7 +77,7 @@ def read_strings(metadata: Mapping[str, Any], name: str) -> list[str]:
     if value is None:
         raise TokenizerError(f"{PREFIX}{name} is missing")
     if hasattr(value, "raws"):
-        joined = value.joined()
+        joined: bytes = value.joined()
         if joined.count(b"\0") == len(value):
             # One decoding of them all is several times faster than one of each.
             strings = joined.decode("utf-8", "surrogateescape").split("\0")
@@ -93,5 +94,10 @@ def read_strings(metadata: Mapping[str, Any], name: str) -> list[str]:
 
 
 def _wrong_type(name: str, value: object, expected: str) -> TokenizerError:
-    found = f"an array of {value.dtype}" if isinstance(value, np.ndarray) else f"{type(value).__name__} {value!r:.80}"
+    if isinstance(value, np.ndarray):
+        found = f"an array of {value.dtype}"
+    elif isinstance(value, str):
+        found = f"str {quoted(value)}"
+    else:
+        found = f"{type(value).__name__} {value!r:.80}"
     return TokenizerError(f"{PREFIX}{name} must be {expected}, but is {found}")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from bloomery.interface.quoted import quoted
 from bloomery.interface.tokenizer import pre_patterns as patterns
 from bloomery.interface.tokenizer.errors import TokenizerError
 from bloomery.interface.tokenizer.metadata_keys import PREFIX
@@ -79,5 +80,6 @@ METASPACE_NAMES = ("gemma4", "granite-embed-multi-311m", "mmbert", "sarvam-moe")
 def find_pre_kind(name: str | None) -> PreKind:
     """The kind of that name; a file that names none has the default one, as in llama.cpp. TokenizerError if unknown."""
     if name not in PRE_KINDS and name:
-        raise TokenizerError(f"{PREFIX}pre is {name!r}; supported are {', '.join((*PRE_KINDS, *METASPACE_NAMES))}")
+        supported = ", ".join((*PRE_KINDS, *METASPACE_NAMES))
+        raise TokenizerError(f"{PREFIX}pre is {quoted(name)}; supported are {supported}")
     return PRE_KINDS[name or "default"]

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from bloomery.interface.quoted import quoted
 from bloomery.interface.tokenizer.errors import TokenizerError
 from bloomery.interface.tokenizer.metadata_keys import PREFIX, read_integers, read_strings
 
@@ -84,11 +85,12 @@ def read_vocabulary(metadata: Mapping[str, Any]) -> Vocabulary:
     ids = dict(zip(texts, range(len(texts)), strict=True))
     if len(ids) != len(texts):
         first = next(token_id for token_id, text in enumerate(texts) if ids[text] != token_id)
-        raise TokenizerError(f"{PREFIX}tokens has {texts[first]!r} twice, as {first} and as {ids[texts[first]]}")
+        raise TokenizerError(f"{PREFIX}tokens has {quoted(texts[first])} twice, as {first} and as {ids[texts[first]]}")
     vocabulary = Vocabulary(texts, ids, _read_attributes(metadata, len(texts)))
     for token_id in vocabulary.with_any(Attribute.BYTE):
         if not _BYTE_SPELLING.fullmatch(texts[token_id]):
-            raise TokenizerError(f"{PREFIX}tokens[{token_id}] is a byte token spelled {texts[token_id]!r}, not <0xNN>")
+            spelling = quoted(texts[token_id])
+            raise TokenizerError(f"{PREFIX}tokens[{token_id}] is a byte token spelled {spelling}, not <0xNN>")
     return vocabulary
 
 
@@ -98,6 +100,7 @@ def _read_attributes(metadata: Mapping[str, Any], n_vocab: int) -> bytearray:
         return bytearray([Attribute.NORMAL]) * n_vocab
     if len(types) < n_vocab:
         raise TokenizerError(f"{PREFIX}token_type has {len(types)} entries for {n_vocab} tokens")
+    types = types[:n_vocab]
     known = (types >= 0) & (types < len(_ATTRIBUTE_OF_TYPE))
-    indices = np.where(known, types, 0)[:n_vocab].astype(np.uint8)
+    indices = np.where(known, types, 0).astype(np.uint8)
     return bytearray(np.array(_ATTRIBUTE_OF_TYPE, dtype=np.uint8)[indices].tobytes())

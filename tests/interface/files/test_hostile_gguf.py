@@ -7,6 +7,7 @@ this file, which only ever sees good files.
 
 from __future__ import annotations
 
+import json
 import random
 import re
 import resource
@@ -22,6 +23,13 @@ import numpy as np
 import pytest
 
 from bloomery.interface.files.gguf import ModelFileError, open_gguf
+from bloomery.interface.files.header import (
+    MAX_KEY_BYTES,
+    MAX_NAMES_BYTES,
+    MAX_NUMBERS,
+    MAX_STRINGS_BYTES,
+    MAX_TEXT_BYTES,
+)
 from bloomery.interface.files.quants import UnsupportedFormat, encode
 
 U8, BOOL, U32, STRING, ARRAY, U64 = 0, 7, 4, 8, 9, 10
@@ -73,6 +81,9 @@ GOOD_TENSOR = tensor(b"a", (8,))
 # Each: a file and the words its refusal must hold.
 HANDWRITTEN: dict[str, tuple[bytes, str]] = {
     "empty": (b"", "ends at byte 0"),
+    "a short text": (b"hello\n", "at byte 0, the file starts with b'hell', not with b'GGUF', so it is no GGUF file"),
+    "part of another magic": (b"GG\n", "at byte 0, the file starts with b'GG\\n'"),
+    "part of the magic": (b"GG", "ends at byte 2"),
     "only the magic": (b"GGUF", "ends at byte 4"),
     "bad magic": (model(magic=b"GGML"), "at byte 0, the file starts with b'GGML'"),
     "safetensors": (b'@\x00\x00\x00\x00\x00\x00\x00{"__metadata__":{}}   ', "at byte 0, the file starts with"),
@@ -179,6 +190,148 @@ def test_names_from_a_file_are_escaped_and_cut_in_messages(tmp_path: Path) -> No
     message = str(refusal.value)
     assert message.isprintable()
     assert len(message) < len(str(path)) + 300
+
+
+# Sparse files: they take little of the disk, and claim as much as they like.
+
+I32, F64 = 5, 12
+WIDTHS = {BOOL: 1, I32: 4, F64: 8}
+
+
+def sparse(path: Path, key_start: bytes, value_bytes: int) -> Path:
+    """A file of one key, of whose value only the start is written: `value_bytes` zeros follow it, then 256 more."""
+    path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + key_start)
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size + value_bytes + 256)
+    return path
+
+
+def sparse_text(path: Path, name: bytes, length: int) -> Path:
+    return sparse(path, text(name) + struct.pack("<IQ", STRING, length), length)
+
+
+def sparse_array(path: Path, item_type: int, count: int) -> Path:
+    start = text(b"a") + struct.pack("<IIQ", ARRAY, item_type, count)
+    return sparse(path, start, count * WIDTHS[item_type])
+
+
+@pytest.mark.parametrize("length", [MAX_TEXT_BYTES + 1, 1 << 30, 1 << 39])
+def test_a_text_that_is_too_long_is_refused_unread(length: int, tmp_path: Path) -> None:
+    path = sparse_text(tmp_path / "text.gguf", b"tokenizer.chat_template", length)
+    with pytest.raises(ModelFileError, match=f"'tokenizer.chat_template' has {length} bytes, more than the 16777216"):
+        open_gguf(path)
+
+
+@pytest.mark.parametrize(
+    ("item_type", "count"), [(BOOL, MAX_NUMBERS + 1), (BOOL, 1 << 36), (I32, 1 << 28), (F64, 1 << 31)]
+)
+def test_an_array_of_too_many_numbers_is_refused_unread(item_type: int, count: int, tmp_path: Path) -> None:
+    path = sparse_array(tmp_path / "array.gguf", item_type, count)
+    with pytest.raises(
+        ModelFileError, match=f"the value of key 'a' claims {count} items, which brings the header over"
+    ):
+        open_gguf(path)
+
+
+def test_the_limits_themselves_are_allowed(tmp_path: Path) -> None:
+    file = open_gguf(sparse_text(tmp_path / "text.gguf", b"long", MAX_TEXT_BYTES))
+    assert len(file.get_str("long", most=MAX_TEXT_BYTES)) == MAX_TEXT_BYTES
+    file = open_gguf(sparse_array(tmp_path / "array.gguf", BOOL, MAX_NUMBERS))
+    assert len(file.get_numbers("a")) == MAX_NUMBERS
+
+
+def test_small_arrays_together_are_limited_too(tmp_path: Path) -> None:
+    count = MAX_NUMBERS // 2
+    path = tmp_path / "arrays.gguf"
+    with path.open("wb") as file:
+        file.write(b"GGUF" + struct.pack("<IQQ", 3, 0, 3))
+        for name in (b"a", b"b", b"c"):
+            file.write(text(name) + struct.pack("<IIQ", ARRAY, BOOL, count))
+            file.seek(count, 1)
+        file.truncate(file.tell() + 256)
+    with pytest.raises(
+        ModelFileError, match=f"the value of key 'c' claims {count} items, which brings the header over"
+    ):
+        open_gguf(path)
+
+
+def test_strings_of_an_array_are_limited_in_bytes(tmp_path: Path) -> None:
+    start = text(b"a") + struct.pack("<IIQ", ARRAY, STRING, 2) + text(b"short")
+    path = sparse(tmp_path / "long.gguf", start + struct.pack("<Q", 1 << 40), 1 << 40)
+    with pytest.raises(
+        ModelFileError, match="string 1 of the value of key 'a' brings the header's arrays of strings over"
+    ):
+        open_gguf(path)
+    # The last bytes that are allowed end in the middle of a length.
+    start += struct.pack("<Q", MAX_STRINGS_BYTES - 13 - 8)
+    with pytest.raises(ModelFileError, match=r"string 1 of .* brings"):
+        open_gguf(sparse(tmp_path / "one-too-many.gguf", start.replace(text(b"short"), text(b"shorte")), 1 << 30))
+    file = open_gguf(sparse(tmp_path / "whole.gguf", start, MAX_STRINGS_BYTES))
+    assert len(file.get_strings("a").raw(1)) == MAX_STRINGS_BYTES - 13 - 8
+
+
+def test_the_names_of_keys_are_limited_together(tmp_path: Path) -> None:
+    path = tmp_path / "names.gguf"
+    n_keys = MAX_NAMES_BYTES // MAX_KEY_BYTES + 2
+    with path.open("wb") as file:
+        file.write(b"GGUF" + struct.pack("<IQQ", 3, 0, n_keys))
+        for index in range(n_keys):
+            file.write(struct.pack("<Q", MAX_KEY_BYTES) + b"%04d" % index)
+            file.seek(MAX_KEY_BYTES - 4, 1)
+            file.write(struct.pack("<IB", U8, 0))
+        file.truncate(file.tell() + 256)
+    with pytest.raises(ModelFileError, match=r"the name of key \d+ .*over 67108864 bytes of names"):
+        open_gguf(path)
+
+
+def test_a_word_is_short_unless_more_is_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "words.gguf"
+    path.write_bytes(
+        model((key(b"word", STRING, text(b"w" * 4096)), key(b"long", STRING, text(b"\x1b\n" * 2048 + b"w"))))
+    )
+    file = open_gguf(path)
+    assert file.get_str("word") == "w" * 4096
+    assert len(file.get_str("long", most=4097)) == 4097
+    for default in ((), ("else",)):
+        with pytest.raises(ModelFileError, match="the key 'long' has 4097 bytes, more than the 4096 allowed"):
+            file.get_str("long", *default)
+
+
+def peak_of_sparse(folder: Path) -> dict[str, Any]:
+    """Sparse files refused in this process: the messages, and the peak memory afterwards in bytes."""
+    path = folder / "sparse.gguf"
+    makers: tuple[Callable[[], object], ...] = (
+        lambda: sparse_text(path, b"general.architecture", 1 << 30),
+        lambda: sparse_text(path, b"general.name", 1 << 39),
+        lambda: sparse_array(path, I32, 1 << 28),
+        lambda: sparse_array(path, BOOL, 1 << 36),
+        lambda: sparse_text(path, b"general.architecture", MAX_TEXT_BYTES),
+    )
+    outcomes = []
+    for make in makers:
+        make()
+        try:
+            open_gguf(path).get_str("general.architecture")
+        except ModelFileError as refusal:
+            outcomes.append(str(refusal))
+    # Unlike `ru_maxrss`, this does not begin with what the process that started this one had.
+    (peak,) = re.findall(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text(encoding="ascii"))
+    return {"outcomes": outcomes, "peak": int(peak) * 1024}
+
+
+def test_sparse_files_are_refused_in_little_memory(tmp_path: Path) -> None:
+    script = (
+        "import json, pathlib, runpy, sys\n"
+        "print(json.dumps(runpy.run_path(sys.argv[1])['peak_of_sparse'](pathlib.Path(sys.argv[2]))))\n"
+    )
+    finished = subprocess.run(
+        [sys.executable, "-c", script, __file__, str(tmp_path)], capture_output=True, text=True, timeout=120, check=True
+    )
+    result = json.loads(finished.stdout)
+    assert len(result["outcomes"]) == 5
+    assert all(len(message) < len(str(tmp_path)) + 300 for message in result["outcomes"])
+    # What is imported takes most of it.
+    assert result["peak"] < 256 << 20
 
 
 # Mutations of real headers.
