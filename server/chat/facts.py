@@ -211,11 +211,13 @@ def _hermes_tags(written: str) -> tuple[str, str] | None:
     while (at := written.find("{", at)) >= 0:
         try:
             call, end = decoder.raw_decode(written, at)
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):
             return None
         opened, closed = _LAST_TAG.search(written[:at]), _FIRST_TAG.search(written[end:])
         if opened is None or closed is None or set(call) != {"name", "arguments"} or call["name"] != _TOOL:
             return None
         found.append((opened[1], closed[2]))
+        if len(found) > 2:
+            return None
         at = end
     return found[0] if len(found) == 2 and found[0] == found[1] and found[0][0] != found[0][1] else None

@@ -10,13 +10,13 @@ import functools
 import inspect
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from typing import Any
 
-from jinja2 import Undefined
+from jinja2 import Environment, Undefined
 from jinja2 import filters as stock
 from jinja2.nodes import EvalContext
-from jinja2.utils import pass_eval_context
+from jinja2.utils import pass_environment, pass_eval_context
 
 from bloomery.server.chat import budget
 from bloomery.server.chat.formatting import percent
@@ -24,6 +24,7 @@ from bloomery.server.chat.sourced import as_sourced, client, joined, opaque
 
 _WIDEST_INDENT = 64
 _MOST_DIGITS = 18
+_LONGEST_NUMBER = 1000
 
 
 def text_of(value: object) -> str:
@@ -32,6 +33,9 @@ def text_of(value: object) -> str:
         return value
     if isinstance(value, Undefined):
         return str(value)
+    # With escapes, a text in a list can be several times as long.
+    cost = budget.survey(value)
+    budget.make(3 * cost)
     text = str(value)
     return text if isinstance(value, bool | int | float | None) else client(text)
 
@@ -72,7 +76,74 @@ def _capitalize(value: object) -> str:
 
 
 def _title(value: object) -> str:
-    return as_sourced(text_of(value)).respelled(stock.do_title)
+    text = as_sourced(text_of(value))
+    # The stock filter makes a list of words and gaps.
+    budget.make(len(text) * budget.ITEM // 2)
+    return text.respelled(stock.do_title)
+
+
+def _wordcount(value: object) -> int:
+    text = text_of(value)
+    budget.make(len(text) * budget.ITEM // 2)
+    return stock.do_wordcount(text)
+
+
+def _reversed(value: Any) -> Any:
+    return as_sourced(value)[::-1] if isinstance(value, str) else stock.do_reverse(value)
+
+
+def _batch(value: Iterable[Any], linecount: int, fill_with: Any = None) -> Iterable[Any]:
+    if fill_with is not None:
+        budget.make(max(0, linecount) * budget.ITEM)
+    return stock.do_batch(value, linecount, fill_with)
+
+
+def _slice(value: Iterable[Any], slices: int, fill_with: Any = None) -> Iterable[Any]:
+    budget.make(max(0, slices) * budget.ITEM)
+    return stock.sync_do_slice(list(value), slices, fill_with)
+
+
+@pass_environment
+def _unique(
+    environment: Environment, value: Iterable[Any], case_sensitive: bool = False, attribute: str | int | None = None
+) -> Iterable[Any]:
+    # What is compared are keys: see comparison.py on why a tuple is none.
+    key_of = stock.make_attrgetter(environment, attribute, None if case_sensitive else stock.ignore_case)
+    seen: set[Any] = set()
+    for item in value:
+        budget.survey(item)
+        key = key_of(item)
+        if isinstance(key, tuple) or (isinstance(key, int | float) and abs(key) > budget.LARGEST_KEY):
+            raise TypeError("the unique filter compares texts and numbers of less than 2**61 - 1")
+        if key not in seen:
+            seen.add(key)
+            yield item
+
+
+def _integer(value: Any, default: int = 0, base: int = 10) -> int:
+    budget.read(value)
+    if isinstance(value, str) and len(value) > _LONGEST_NUMBER:
+        return default
+    return stock.do_int(value, default, base)
+
+
+def _ordered(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A stock filter that compares items with each other, after paying for that many comparisons."""
+
+    @functools.wraps(function)
+    def ordered(environment: Environment, value: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(value, str):
+            value = list(as_sourced(value))
+        if hasattr(value, "__len__"):
+            budget.make(budget.survey(value) * len(value).bit_length())
+        return function(environment, value, *args, **kwargs)
+
+    return ordered
+
+
+def _dictsort(value: Mapping[Any, Any], case_sensitive: bool = False, by: str = "key", reverse: bool = False) -> Any:
+    budget.make(budget.survey(value) * len(value).bit_length())
+    return stock.do_dictsort(value, case_sensitive, by, reverse)  # type: ignore[arg-type]  # it checks `by` itself
 
 
 def _trim(value: object, chars: str | None = None) -> str:
@@ -103,7 +174,7 @@ def _format(value: object, *args: Any, **kwargs: Any) -> str:
 
 
 def _list(value: Iterable[Any]) -> list[Any]:
-    if isinstance(value, str):
+    if isinstance(value, Sized):
         budget.make(len(value) * budget.ITEM)
     return list(value)
 
@@ -147,17 +218,23 @@ def tojson(
     between, colon = separators or ("," if indent is not None else ", ", ": ")
     parts: list[str] = []
 
+    def spelled(text: str) -> str:
+        # With escapes, a text can be several times as long.
+        budget.make(4 * len(text))
+        return opaque(json.dumps(text, ensure_ascii=ensure_ascii), text)
+
     def write(item: Any, line_break: str) -> None:
         budget.step()
         inner = line_break + indent if indent is not None else ""
+        budget.make((len(between) + len(colon) + len(inner) + 1) * (len(item) if hasattr(item, "__len__") else 1))
         if isinstance(item, str):
-            parts.append(opaque(json.dumps(item, ensure_ascii=ensure_ascii), item))
+            parts.append(spelled(item))
         elif isinstance(item, Mapping):
             pairs = sorted(item.items()) if sort_keys else item.items()
             parts.append("{")
             for at, (key, held) in enumerate(pairs):
-                name = json.dumps(key if isinstance(key, str) else json.dumps(key), ensure_ascii=ensure_ascii)
-                parts.extend((between if at else "", inner, opaque(name, key), colon))
+                name = spelled(key if isinstance(key, str) else json.dumps(key))
+                parts.extend((between if at else "", inner, name, colon))
                 write(held, inner)
             parts.append(line_break + "}" if item else "}")
         elif isinstance(item, list | tuple):
@@ -173,6 +250,13 @@ def tojson(
     return joined(parts)
 
 
+def _paid(item: Any) -> Any:
+    """An item of a list that is being made."""
+    budget.step()
+    budget.make(budget.ITEM + (len(item) * budget.ITEM if isinstance(item, list) else 0))
+    return item
+
+
 def _metered(function: Callable[..., Any]) -> Callable[..., Any]:
     """`function` as a step of the render, with a list in place of a generator.
 
@@ -182,10 +266,11 @@ def _metered(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def filtered(*args: Any, **kwargs: Any) -> Any:
         budget.step()
+        budget.read(*args)
         result = function(*args, **kwargs)
         if inspect.isgenerator(result):
-            result = list(result)
-        if isinstance(result, list):
+            result = [_paid(item) for item in result]
+        elif isinstance(result, list):
             budget.make(len(result) * budget.ITEM)
         return result
 
@@ -196,54 +281,54 @@ _STOCK = frozenset(
     (
         *(
             "abs",
-            "batch",
             "count",
             "d",
             "default",
-            "dictsort",
             "first",
             "float",
-            "int",
             "items",
             "last",
             "length",
             "map",
         ),
         *(
-            "max",
-            "min",
             "reject",
             "rejectattr",
-            "reverse",
             "select",
             "selectattr",
-            "slice",
-            "sort",
             "truncate",
-            "unique",
         ),
-        "wordcount",
     )
 )
 
 _OWN: dict[str, Callable[..., Any]] = {
+    "batch": _batch,
     "capitalize": _capitalize,
+    "dictsort": _dictsort,
     "e": _escape,
     "escape": _escape,
     "format": _format,
     "indent": _indent,
+    "int": _integer,
     "join": _join,
     "list": _list,
     "lower": _lower,
+    "max": _ordered(stock.do_max),
+    "min": _ordered(stock.do_min),
     "replace": _replace,
+    "reverse": _reversed,
     "round": _round,
     "safe": text_of,
+    "slice": _slice,
+    "sort": _ordered(stock.do_sort),
     "string": text_of,
     "sum": _sum,
     "title": _title,
     "tojson": tojson,
     "trim": _trim,
+    "unique": _unique,
     "upper": _upper,
+    "wordcount": _wordcount,
 }
 
 FILTERS: dict[str, Callable[..., Any]] = {

@@ -10,6 +10,7 @@ whole: that way nothing a client wrote can ever pass for the template's.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, SupportsIndex
 
@@ -17,6 +18,12 @@ from bloomery.server.chat import budget
 
 TEMPLATE = b"\x00"
 CLIENT = b"\x01"
+
+# What a part of a text costs besides its characters.
+_PART = 8
+
+_WHITE_SPACE = re.compile(r"\s+")
+_LINE_ENDS = re.compile("[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 
 
 class Sourced(str):
@@ -46,32 +53,39 @@ class Sourced(str):
     __rmul__ = __mul__
 
     def __getitem__(self, key: Any) -> str:
-        picked = self.origin[key]
+        picked = self.origin[key] if isinstance(key, int) else self.origin[_paid_slice(self, key)]
         return sourced(str.__getitem__(self, key), bytes((picked,)) if isinstance(picked, int) else picked)
 
     def __iter__(self) -> Iterator[str]:
-        return (self[at] for at in range(len(self)))
+        for at in range(len(self)):
+            budget.make(budget.ITEM)
+            yield self[at]
 
     def join(self, items: Iterable[str]) -> str:
         """As `str.join`."""
-        parts: list[str] = []
-        for item in items:
-            if parts:
-                parts.append(self)
-            parts.append(item)
-        return joined(parts)
+
+        def parts() -> Iterator[str]:
+            for at, item in enumerate(items):
+                if at:
+                    yield self
+                yield item
+
+        return joined(parts())
 
     def strip(self, characters: str | None = None) -> str:
         """As `str.strip`."""
+        self._pay_for_each(characters)
         left = len(self) - len(str.lstrip(self, characters))
         return self[left : max(left, len(str.rstrip(self, characters)))]
 
     def lstrip(self, characters: str | None = None) -> str:
         """As `str.lstrip`."""
+        self._pay_for_each(characters)
         return self[len(self) - len(str.lstrip(self, characters)) :]
 
     def rstrip(self, characters: str | None = None) -> str:
         """As `str.rstrip`."""
+        self._pay_for_each(characters)
         return self[: len(str.rstrip(self, characters))]
 
     def removeprefix(self, prefix: str) -> str:
@@ -84,11 +98,27 @@ class Sourced(str):
 
     def split(self, sep: str | None = None, maxsplit: SupportsIndex = -1) -> list[str]:
         """As `str.split`."""
+        self._pay_for_parts(sep, maxsplit)
         return self._located(str.split(self, sep, maxsplit), sep)
 
     def rsplit(self, sep: str | None = None, maxsplit: SupportsIndex = -1) -> list[str]:
         """As `str.rsplit`."""
+        self._pay_for_each(sep)
+        self._pay_for_parts(sep, maxsplit)
         return self._located(str.rsplit(self, sep, maxsplit), sep)
+
+    def _pay_for_each(self, other: str | None) -> None:
+        """Pay for what Python does in as many steps as the lengths of both multiplied."""
+        budget.make(len(self) * len(other or " ") // budget.CHARACTERS_A_UNIT)
+
+    def _pay_for_parts(self, separator: str | None, most: SupportsIndex) -> None:
+        """Pay for the list that a split will make, less the characters."""
+        limit = most.__index__()
+        if separator:
+            count = str.count(self, separator)
+            budget.make((count if limit < 0 else min(count, limit)) * budget.ITEM)
+        elif limit < 0:
+            _pay_for_gaps(_WHITE_SPACE, self)
 
     def _located(self, parts: list[str], separator: str | None) -> list[str]:
         """`parts` as slices of this text: they stand in it in order, `separator` (or white space) between them."""
@@ -102,6 +132,7 @@ class Sourced(str):
 
     def splitlines(self, keepends: bool = False) -> list[str]:
         """As `str.splitlines`."""
+        _pay_for_gaps(_LINE_ENDS, self)
         found: list[str] = []
         at = 0
         for line, full in zip(str.splitlines(self, keepends), str.splitlines(self, keepends=True), strict=True):
@@ -115,6 +146,7 @@ class Sourced(str):
 
     def rpartition(self, sep: str) -> tuple[str, str, str]:
         """As `str.rpartition`."""
+        self._pay_for_each(sep)
         return self._thirds(str.rpartition(self, sep))
 
     def _thirds(self, thirds: tuple[str, str, str]) -> tuple[str, str, str]:
@@ -147,8 +179,19 @@ class Sourced(str):
 
     def respelled(self, respell: Callable[[str], str]) -> str:
         """The text after `respell`, which changes characters and not their places; else it is opaque."""
+        budget.make(2 * len(self))
         text = respell(plain(self))
         return sourced(text, self.origin) if len(text) == len(self) else opaque(text, self)
+
+
+def _paid_slice(text: str, key: slice) -> slice:
+    budget.make(len(range(*key.indices(len(text)))))
+    return key
+
+
+def _pay_for_gaps(gap: re.Pattern[str], text: str) -> None:
+    for _ in gap.finditer(text):
+        budget.make(budget.ITEM)
 
 
 def sourced(text: str, origin: bytes) -> str:
@@ -198,8 +241,10 @@ def opaque(text: str, *sources: object) -> str:
 
 def joined(parts: Iterable[str]) -> str:
     """The parts one after the other."""
-    listed = list(parts)
-    budget.make(sum(map(len, listed)))
+    listed: list[str] = []
+    for part in parts:
+        budget.make(len(part) + _PART)
+        listed.append(part)
     text = "".join(listed)
     if any(isinstance(part, Sourced) for part in listed):
         return sourced(text, b"".join(map(origin_of, listed)))

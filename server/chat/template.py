@@ -24,7 +24,7 @@ CHATML = (
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 )
 
-LONGEST_SOURCE = 1024 * 1024
+LONGEST_SOURCE = 128 * 1024
 _LONGEST_MESSAGE = 2000
 
 
@@ -89,6 +89,7 @@ class ChatTemplate:
         self._eos = eos_token if add_eos else ""
         self._tokens = {"bos_token": bos_token, "eos_token": eos_token}
         self._now = now
+        self._probes = Budget.of_probes()
         try:
             with spending(Budget()):
                 self._template = ChatSandbox(lambda form: now().strftime(form)).from_string(source)
@@ -130,25 +131,33 @@ class ChatTemplate:
         context |= {name: guard.marked(value) for name, value in variables.items()}
         if add_generation_prompt:
             context["add_generation_prompt"] = True
-        return Rendered(self._without_added(self._run(context)))
+        return Rendered(self._without_added(self._run(context, Budget())))
 
     def try_raw(self, variables: Mapping[str, Any]) -> str | None:
-        """What the template makes of these very objects, None when it refuses them. For probes: nothing is guarded."""
+        """What the template makes of these very objects, None when it refuses them. For probes: nothing is guarded.
+
+        All probes of a template share one budget. Raises ChatTemplateError when they have spent it.
+        """
         try:
-            return plain(self._run({**self._tokens, **variables}))
-        except ApiError:
+            return plain(self._run({**self._tokens, **variables}, self._probes))
+        except ApiError as error:
+            if isinstance(error.__cause__, BudgetError):
+                raise ChatTemplateError(
+                    f"the chat template {error.__cause__} on short conversations; "
+                    "give another one with --chat-template-file"
+                ) from None
             return None
 
-    def _run(self, context: dict[str, Any]) -> str:
+    def _run(self, context: dict[str, Any], budget: Budget) -> str:
         try:
-            with spending(Budget()):
+            with spending(budget):
                 return self._template.render(context)
         except TemplateRefusalError as error:
             raise invalid_request(
                 f"the chat template refuses the conversation: {_shortened(str(error))}", "messages"
             ) from None
         except BudgetError as error:
-            raise invalid_request(f"the chat template {error} on this conversation", "messages") from None
+            raise invalid_request(f"the chat template {error} on this conversation", "messages") from error
         except RecursionError:
             raise invalid_request("the chat template nests too deep on this conversation", "messages") from None
         except Exception as error:
