@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from bloomery.conformance.bands import WITH_GELU
 from bloomery.conformance.corpus import refusals, status, streams, texts
 from bloomery.conformance.corpus.request import Request
 from bloomery.conformance.corpus.sampling_runs import FEW_RUNS, RUNS
+from bloomery.conformance.fixtures import gemma3
+from bloomery.conformance.fixtures.catalog import RANDOM_SHAPES
 from bloomery.conformance.fixtures.chain import CHAINS
-from bloomery.conformance.fixtures.qwen3 import RECIPES, SHAPES, WEIGHTS
+from bloomery.conformance.fixtures.recipes import WEIGHTS, recipes_of
 from bloomery.conformance.oracle import Configuration, OracleSettings
 
 # Lengths of a prompt after which its next-token distribution is recorded: dense at the start, sparse to the end.
@@ -36,6 +39,7 @@ class SetPlan:
     """One set: numbers, or HTTP requests."""
 
     model: str
+    # As `bloomery.conformance.bands` calls them.
     weights: str = "F32"
     settings: OracleSettings
     numbers: Numbers | None = None
@@ -49,20 +53,24 @@ NUMERICS: Mapping[Configuration, str] = {
 
 
 def _random_models(plans: dict[str, SetPlan]) -> None:
-    for shape in SHAPES:
-        for recipe in RECIPES if shape.endswith("-a") else ("f32", "q8_0"):
+    for shape in RANDOM_SHAPES:
+        for recipe in recipes_of(shape):
             model = f"{shape}-{recipe}"
+            tabled = shape in gemma3.TABLED
+            weights = WEIGHTS[recipe] + (WITH_GELU if tabled else "")
             whole = recipe == "f32"
+            # Only where nothing but the order of sums differs is every draw the same.
+            runs = FEW_RUNS if whole and not tabled else ()
             plans[f"{model}.strict"] = SetPlan(
                 model=model,
-                weights=WEIGHTS[recipe],
+                weights=weights,
                 settings=OracleSettings(configuration="strict"),
-                numbers=Numbers(distributions=10, greedy=4, whole=whole, runs=FEW_RUNS if whole else ()),
+                numbers=Numbers(distributions=10, greedy=4, whole=whole, runs=runs),
             )
             if shape.endswith("-a") and recipe != "bf16":
                 plans[f"{model}.default"] = SetPlan(
                     model=model,
-                    weights=WEIGHTS[recipe],
+                    weights=weights,
                     settings=OracleSettings(configuration="default"),
                     numbers=Numbers(distributions=6, greedy=2, whole=False),
                 )

@@ -41,7 +41,8 @@ class Outcome:
         return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)))
 
 
-def _rms(x: Doubles, weight: Doubles, eps: float) -> Doubles:
+def rms(x: Doubles, weight: Doubles, eps: float) -> Doubles:
+    """RMS norm over the last axis."""
     return np.asarray(weight * x / np.sqrt((x * x).mean(axis=-1, keepdims=True) + eps))
 
 
@@ -49,7 +50,8 @@ def _silu(x: Doubles) -> Doubles:
     return np.asarray(x / (1.0 + np.exp(-x)))
 
 
-def _softmax(x: Doubles) -> Doubles:
+def softmax(x: Doubles) -> Doubles:
+    """Over the last axis."""
     e = np.exp(x - x.max(axis=-1, keepdims=True))
     return np.asarray(e / e.sum(axis=-1, keepdims=True))
 
@@ -114,12 +116,12 @@ class Forward64:
         q = self._linear(x, f"{at}.attn_q").reshape(n, n_head, -1)
         k = self._linear(x, f"{at}.attn_k").reshape(n, n_head_kv, -1)
         v = self._linear(x, f"{at}.attn_v").reshape(n, n_head_kv, -1)
-        q = self._rotate(_rms(q, self._tensors[f"{at}.attn_q_norm.weight"], self._eps))
-        k = self._rotate(_rms(k, self._tensors[f"{at}.attn_k_norm.weight"], self._eps))
+        q = self._rotate(rms(q, self._tensors[f"{at}.attn_q_norm.weight"], self._eps))
+        k = self._rotate(rms(k, self._tensors[f"{at}.attn_k_norm.weight"], self._eps))
         k, v = (np.repeat(a, n_head // n_head_kv, axis=1) for a in (k, v))
         scores = np.einsum("thd,shd->hts", q, k) / math.sqrt(q.shape[-1])
         scores = np.where(np.tril(np.ones((n, n), bool)), scores, -np.inf)
-        mixed = np.einsum("hts,shd->thd", _softmax(scores), v)
+        mixed = np.einsum("hts,shd->thd", softmax(scores), v)
         return self._linear(mixed.reshape(n, -1), f"{at}.attn_output")
 
     def _dense(self, x: Doubles, at: str) -> Doubles:
@@ -129,7 +131,7 @@ class Forward64:
 
     def _routed(self, x: Doubles, at: str) -> tuple[Doubles, Doubles]:
         n_used = int(self._field("expert_used_count"))
-        p = _softmax(self._linear(x, f"{at}.ffn_gate_inp"))
+        p = softmax(self._linear(x, f"{at}.ffn_gate_inp"))
         order = np.argsort(-p, axis=-1, kind="stable")
         ranked = np.take_along_axis(p, order, axis=-1)
         gate, up, down = (self._tensors[f"{at}.ffn_{part}_exps.weight"] for part in ("gate", "up", "down"))
@@ -147,8 +149,8 @@ class Forward64:
         gaps: list[Doubles] = []
         for layer in range(int(self._field("block_count"))):
             at = f"blk.{layer}"
-            h = h + self._attention(_rms(h, self._tensors[f"{at}.attn_norm.weight"], self._eps), at)
-            f = _rms(h, self._tensors[f"{at}.ffn_norm.weight"], self._eps)
+            h = h + self._attention(rms(h, self._tensors[f"{at}.attn_norm.weight"], self._eps), at)
+            f = rms(h, self._tensors[f"{at}.ffn_norm.weight"], self._eps)
             if f"{at}.ffn_gate_inp.weight" in self._tensors:
                 y, gap = self._routed(f, at)
                 gaps.append(gap)
@@ -156,5 +158,5 @@ class Forward64:
                 y = self._dense(f, at)
             h = h + y
         head = self._tensors.get("output.weight", self._tensors["token_embd.weight"])
-        logits = _rms(h, self._tensors["output_norm.weight"], self._eps) @ head.T
+        logits = rms(h, self._tensors["output_norm.weight"], self._eps) @ head.T
         return Outcome(logits, np.array(gaps).reshape(-1, len(ids)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -11,18 +12,23 @@ import pytest
 
 from bloomery.conformance.cases import Distribution, Greedy
 from bloomery.conformance.engine_checks import check_set
-from bloomery.conformance.fixtures import fixture
+from bloomery.conformance.fixtures import fixture, gemma3
 from bloomery.conformance.plan import all_plans
 from bloomery.conformance.recording import load_set
+from bloomery.interface import registry
 from bloomery.interface.files.quants.activations import codes_and_scales
+from bloomery.interface.spec import Gqa, ModelDescription
 from bloomery.reference import ggml_ops
 from bloomery.reference.ops import NumpyOps
 from tests.conformance.forward64 import Forward64
+from tests.conformance.forward64_gemma3 import Gemma3Forward64, half_precision_gelu
 
 Floats = npt.NDArray[np.float32]
 
 NUMBERS = [name for name, plan in all_plans().items() if plan.numbers is not None]
 F32_STRICT = [name for name in NUMBERS if name.endswith("-f32.strict")]
+# The sets of models whose gates llama.cpp looks up in a table of half-precision numbers.
+TABLED = [f"{shape}-f32.strict" for shape in gemma3.TABLED]
 
 # How near two experts may be (log-ratio of the last taken to the first left out) before rounding could swap them: a
 # thousand times float32's rounding of a router's logit. No recorded F32 position is that near, so none is put apart.
@@ -87,11 +93,43 @@ def test_exact_numerics_are_outside_the_bands_of_ggml(name: str, monkeypatch: py
     assert not check_set(name, engine="reference", numerics="ggml").passed
 
 
-@pytest.mark.parametrize("name", F32_STRICT)
+def with_mixer(description: ModelDescription, change: Callable[[Gqa], Gqa]) -> ModelDescription:
+    layers = tuple(replace(layer, mixer=change(layer.mixer)) for layer in description.spec.layers)
+    return replace(description, spec=replace(description.spec, layers=layers))
+
+
+def window_wider_by(n: int) -> Callable[[Gqa], Gqa]:
+    return lambda mixer: mixer if mixer.window is None else replace(mixer, window=mixer.window + n)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        window_wider_by(1),
+        window_wider_by(-1),
+        lambda mixer: replace(mixer, window=None),
+        lambda mixer: replace(mixer, window=11),
+        lambda mixer: replace(mixer, rope=replace(mixer.rope, base=2000.0)),
+        lambda mixer: replace(mixer, rope=replace(mixer.rope, freq_scale=1.0)),
+        lambda mixer: replace(mixer, rope=replace(mixer.rope, freq_scale=0.125)),
+        lambda mixer: replace(mixer, scale=1 / math.sqrt(96 / 4)),
+    ],
+)
+def test_a_fault_in_reading_gemma3_is_found(fault: Callable[[Gqa], Gqa], monkeypatch: pytest.MonkeyPatch) -> None:
+    read = registry.family("gemma3")
+    monkeypatch.setattr(registry, "family", lambda _name: lambda file: with_mixer(read(file), fault))
+    assert not check_set("gemma3-b-f32.strict", engine="reference").passed
+
+
+def forward_of(model: str) -> Forward64:
+    return (Gemma3Forward64 if model.startswith("gemma3") else Forward64)(fixture(model))
+
+
+@pytest.mark.parametrize("name", sorted({*F32_STRICT} - {*TABLED}))
 def test_recordings_agree_with_the_equations(name: str) -> None:
     """Every recorded F32 distribution within 1e-4 over the whole vocabulary, every greedy id equal."""
     recorded = load_set(name)
-    forward = Forward64(fixture(recorded.manifest.model))
+    forward = forward_of(recorded.manifest.model)
     nearest = math.inf
     for case in recorded.cases(Distribution):
         outcome = forward.run(list(case.ids))
@@ -105,6 +143,27 @@ def test_recordings_agree_with_the_equations(name: str) -> None:
         nearest = min(nearest, outcome.router_gaps.min(initial=math.inf))
         assert outcome.logits[len(greedy.prompt) - 1 :].argmax(axis=-1).tolist() == list(greedy.ids)
     assert nearest > NEAR_TIE, f"two experts are {nearest:.2g} apart: choose other prompts or another seed"
+
+
+@pytest.mark.parametrize("name", TABLED)
+def test_recordings_of_looked_up_gates_agree_with_the_equations(name: str) -> None:
+    """To the rounding of the table, and three times nearer with the table in the place of GELU."""
+    recorded = load_set(name)
+    forward, tabled = (Gemma3Forward64(fixture(recorded.manifest.model)) for _ in range(2))
+    tabled.gelu_of = half_precision_gelu  # type: ignore[assignment]
+    exact, looked_up = [], []
+    for case in recorded.cases(Distribution):
+        outcomes = forward.run(list(case.ids)), tabled.run(list(case.ids))
+        for length, row in zip(case.lengths, recorded.distribution(case), strict=True):
+            for found, outcome in zip((exact, looked_up), outcomes, strict=True):
+                found.append(np.abs(outcome.logprobs[length - 1][row.ids] - row.logprobs).max())
+    assert max(exact) < 2e-2 and max(looked_up) < 1e-2
+    assert np.median(looked_up) < np.median(exact) / 3
+    for greedy in recorded.cases(Greedy):
+        outcome = forward.run([*greedy.prompt, *greedy.ids[:-1]])
+        chosen = outcome.logits[len(greedy.prompt) - 1 :].argmax(axis=-1)
+        sure = recorded.margins(greedy) > 0.05
+        assert (chosen == greedy.ids)[sure].all()
 
 
 @pytest.mark.parametrize("name", F32_STRICT)

@@ -28,9 +28,9 @@ from scipy.stats import binomtest
 
 from bloomery.conformance.compare import TOP, log_softmax
 from bloomery.conformance.fixtures import sha256_of
+from bloomery.conformance.fixtures.catalog import RANDOM_SHAPES, write_random
 from bloomery.conformance.fixtures.counter import integers
-from bloomery.conformance.fixtures.gguf_writer import write_gguf
-from bloomery.conformance.fixtures.qwen3 import RECIPES, SHAPES, metadata, tensors
+from bloomery.conformance.fixtures.recipes import RECIPES
 from bloomery.conformance.oracle import Oracle, OracleSettings
 from bloomery.interface import registry
 from bloomery.interface.engine import Engine, EngineOptions, Span
@@ -66,9 +66,9 @@ def prompts(seed: int, n: int, n_ids: int, every: int) -> list[Prompt]:
 
 def model(shape: str, recipe: str, seed: int, n_ctx: int, folder: Path) -> Path:
     """The fixture `shape` with other weights, as a file in `folder`."""
-    drawn = replace(SHAPES[shape], seed=seed, n_ctx=n_ctx)
+    drawn = replace(RANDOM_SHAPES[shape], seed=seed, n_ctx=n_ctx)
     path = folder / f"{shape}-{recipe}-{seed}-{n_ctx}.gguf"
-    write_gguf(path, metadata(drawn, recipe), tensors(drawn, recipe))
+    write_random(path, drawn, recipe)
     return path
 
 
@@ -158,7 +158,7 @@ def _oracle_rows_kept(path: Path, asked: list[Prompt], n_ctx: int, keep: Path | 
 def main() -> None:
     """Prints one line of the table for each shape, recipe and numerics."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=["qwen3-a", "qwen3moe-a"])
+    parser.add_argument("--shapes", nargs="+", choices=RANDOM_SHAPES, default=["qwen3-a", "qwen3moe-a"])
     parser.add_argument("--recipes", nargs="+", choices=RECIPES, default=list(RECIPES))
     parser.add_argument("--numerics", nargs="*", default=["exact", "ggml"])
     parser.add_argument("--seeds", type=int, default=5, help="models of each kind")
