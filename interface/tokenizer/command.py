@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import NoReturn
+from typing import BinaryIO, NoReturn, TextIO
 
 from bloomery.interface import catalog
 from bloomery.interface.files.gguf import open_gguf
@@ -20,6 +20,12 @@ from bloomery.interface.tokenizer.tokenizer import Tokenizer
 
 _NAME = "bloomery-tokenize"
 _ESCAPE = re.compile(rb"\\(?:([nrt'\"\\])|x([0-9A-Fa-f]{2}))")
+# Flags that take the next argument, whatever it looks like.
+_WITH_VALUE = {flag: flag for flag in ("--model", "--prompt", "--file")} | {
+    "-m": "--model",
+    "-p": "--prompt",
+    "-f": "--file",
+}
 _ESCAPED = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"'": b"'", b'"': b'"', b"\\": b"\\"}
 
 
@@ -35,8 +41,9 @@ class _Parser(argparse.ArgumentParser):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code: 0, or 1 for a refusal, whose reason is on stderr."""
     try:
-        arguments = _parser().parse_args(argv)
+        arguments = _parser().parse_args(_values_joined(sys.argv[1:] if argv is None else argv))
         data = _prompt(arguments)
+        output = _open(sys.stdout, "output")
         tokenizer = _tokenizer(arguments.model)
         # Standard input is read when the model is known to be good.
         text = _text(_standard_input() if data is None else data, escapes=arguments.escape)
@@ -45,10 +52,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             add_special=tokenizer.add_bos and not arguments.no_bos,
             parse_special=not arguments.no_parse_special,
         )
-        sys.stdout.buffer.write(_listing(ids) if arguments.ids else _table(tokenizer, ids))
+        output.write(_listing(ids) if arguments.ids else _table(tokenizer, ids))
         if arguments.show_count:
-            sys.stdout.buffer.write(f"Total number of tokens: {len(ids)}\n".encode())
-        sys.stdout.buffer.flush()
+            output.write(f"Total number of tokens: {len(ids)}\n".encode())
+        output.flush()
     except BrokenPipeError:
         # Whoever read the output has enough of it; nothing more is to be flushed at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -91,8 +98,25 @@ def _prompt(arguments: argparse.Namespace) -> bytes | None:
     return os.fsencode(arguments.prompt)
 
 
+def _values_joined(argv: Sequence[str]) -> list[str]:
+    """The arguments with each value tied to its flag, so that argparse takes one that begins with a dash too."""
+    joined: list[str] = []
+    arguments = iter(argv)
+    for argument in arguments:
+        value = next(arguments, None) if argument in _WITH_VALUE else None
+        joined.append(argument if value is None else f"{_WITH_VALUE[argument]}={value}")
+    return joined
+
+
 def _standard_input() -> bytes:
-    return sys.stdin.buffer.read()
+    return _open(sys.stdin, "input").read()
+
+
+def _open(stream: TextIO | None, name: str) -> BinaryIO:
+    """The bytes of a standard stream, which a shell may have closed."""
+    if stream is None:
+        raise _Refused(f"standard {name} is closed")
+    return stream.buffer
 
 
 def _tokenizer(model: str) -> Tokenizer:

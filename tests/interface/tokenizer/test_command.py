@@ -123,3 +123,17 @@ def test_a_reader_that_goes_away_is_no_fault(model):
     )
     os.close(writing)
     assert (done.returncode, done.stderr) == (1, b"")
+
+
+@pytest.mark.parametrize("text", ["-x", "--flag", "--ids", "-p", "-5"])
+def test_a_text_may_look_like_a_flag(run, text):
+    code, out, err = run("-p", text, "--ids", "--no-bos")
+    assert (code, err) == (0, "")
+    assert out == f"[{', '.join(map(str, TOKENIZER.encode(text, add_special=False, parse_special=True)))}]\n".encode()
+
+
+@pytest.mark.parametrize(("closed", "name"), [("<&-", "input"), (">&-", "output")])
+def test_a_closed_standard_stream_is_refused(model, closed, name):
+    shell = ["sh", "-c", f'"$@" {closed}', "sh", sys.executable, "-c", RUN, "-m", model, "--stdin"]
+    done = subprocess.run(shell, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, f"bloomery-tokenize: standard {name} is closed\n")
