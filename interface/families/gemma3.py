@@ -6,6 +6,7 @@ import dataclasses
 import math
 
 from bloomery.interface.families.count import read_count
+from bloomery.interface.families.heads import read_heads, read_n_vocab
 from bloomery.interface.families.positive import read_positive
 from bloomery.interface.families.rope import read_rope
 from bloomery.interface.families.weights import standard_weights
@@ -26,28 +27,20 @@ def read(file: GgufFile) -> ModelDescription:
     """
     n_embd = read_count(file, "gemma3.embedding_length")
     n_layer = read_count(file, "gemma3.block_count", most=4096)
-    n_head = read_count(file, "gemma3.attention.head_count")
-    n_head_kv = read_count(file, "gemma3.attention.head_count_kv", n_head)
-    if n_head % n_head_kv:
-        raise ModelFileError(
-            f"{file.path}: gemma3.attention.head_count {n_head} is not a multiple of head_count_kv {n_head_kv}"
-        )
-    head_dim = read_count(file, "gemma3.attention.key_length", n_embd // n_head)
-    if (size := read_count(file, "gemma3.attention.value_length", head_dim)) != head_dim:
-        raise ModelFileError(f"{file.path}: gemma3.attention.value_length is {size}, but the keys' is {head_dim}")
+    heads = read_heads(file, n_embd)
     if file.get_float("gemma3.final_logit_softcapping", 0.0):
         raise ModelFileError(f"{file.path}: gemma3.final_logit_softcapping is set, which this version does not compute")
     n_ctx_train = read_count(file, "gemma3.context_length")
     eps = read_positive(file, "gemma3.attention.layer_norm_rms_epsilon")
-    n_dims = read_count(file, "gemma3.rope.dimension_count", head_dim)
-    if n_dims > head_dim:
-        raise ModelFileError(f"{file.path}: gemma3.rope.dimension_count {n_dims} is more than a head's {head_dim}")
+    n_dims = read_count(file, "gemma3.rope.dimension_count", heads.head_dim)
+    if n_dims > heads.head_dim:
+        raise ModelFileError(
+            f"{file.path}: gemma3.rope.dimension_count {n_dims} is more than a head's {heads.head_dim}"
+        )
     everywhere = Gqa(
-        n_head=n_head,
-        n_head_kv=n_head_kv,
-        head_dim=head_dim,
+        **heads._asdict(),
         rope=read_rope(file, n_dims=n_dims, style="neox", n_ctx_train=n_ctx_train),
-        scale=1.0 / math.sqrt(n_embd / n_head if n_layer == _LAYERS_OF_27B else head_dim),
+        scale=1.0 / math.sqrt(n_embd / heads.n_head if n_layer == _LAYERS_OF_27B else heads.head_dim),
         qk_norm_eps=eps,
     )
     local = everywhere
@@ -58,13 +51,10 @@ def read(file: GgufFile) -> ModelDescription:
             rope=Rope(n_dims=n_dims, base=base, style="neox"),
             window=read_count(file, "gemma3.attention.sliding_window"),
         )
-    embedding = file.tensors.get("token_embd.weight")
-    if embedding is None:
-        raise ModelFileError(f"{file.path}: the tensor token_embd.weight is missing")
     ffn = Dense(n_ff=read_count(file, "gemma3.feed_forward_length"), activation="gelu")
     spec = ModelSpec(
         architecture="gemma3",
-        n_vocab=embedding.shape[0],
+        n_vocab=read_n_vocab(file),
         n_embd=n_embd,
         n_ctx_train=n_ctx_train,
         norm_eps=eps,

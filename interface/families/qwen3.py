@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from bloomery.interface.families.count import read_count
+from bloomery.interface.families.heads import read_heads, read_n_vocab
 from bloomery.interface.families.positive import read_positive
 from bloomery.interface.families.rope import read_rope
 from bloomery.interface.families.weights import standard_weights
@@ -18,46 +19,28 @@ def read(file: GgufFile) -> ModelDescription:
 
 
 def describe(file: GgufFile, ffn: FeedForward) -> ModelDescription:
-    """A Qwen3 decoder whose every layer has the given feed-forward; the keys' prefix is the file's architecture.
-
-    The key and value width of a head is read, never derived: it is not `n_embd / n_head` in most sizes.
-    """
+    """A Qwen3 decoder whose every layer has the given feed-forward; the keys' prefix is the file's architecture."""
     arch = file.get_str("general.architecture")
     n_embd = read_count(file, f"{arch}.embedding_length")
-    n_head = read_count(file, f"{arch}.attention.head_count")
-    n_head_kv = read_count(file, f"{arch}.attention.head_count_kv", n_head)
-    if n_head % n_head_kv:
-        raise ModelFileError(
-            f"{file.path}: {arch}.attention.head_count {n_head} is not a multiple of head_count_kv {n_head_kv}"
-        )
-    head_dim = read_count(file, f"{arch}.attention.key_length", n_embd // n_head)
-    for key in ("attention.value_length", "rope.dimension_count"):
-        if (size := read_count(file, f"{arch}.{key}", head_dim)) != head_dim:
-            raise ModelFileError(
-                f"{file.path}: {arch}.{key} is {size}, but {arch}.attention.key_length"
-                f" ({head_dim} where the file has none) must be equal to it"
-            )
+    heads = read_heads(file, n_embd)
+    if (size := read_count(file, f"{arch}.rope.dimension_count", heads.head_dim)) != heads.head_dim:
+        raise ModelFileError(f"{file.path}: {arch}.rope.dimension_count is {size}, but a head is {heads.head_dim} wide")
     n_ctx_train = read_count(file, f"{arch}.context_length")
     eps = read_positive(file, f"{arch}.attention.layer_norm_rms_epsilon")
     layer = LayerSpec(
         mixer=Gqa(
-            n_head=n_head,
-            n_head_kv=n_head_kv,
-            head_dim=head_dim,
-            rope=read_rope(file, n_dims=head_dim, style="neox", n_ctx_train=n_ctx_train),
-            scale=1.0 / math.sqrt(head_dim),
+            **heads._asdict(),
+            rope=read_rope(file, n_dims=heads.head_dim, style="neox", n_ctx_train=n_ctx_train),
+            scale=1.0 / math.sqrt(heads.head_dim),
             qk_norm_eps=eps,
             bias="blk.0.attn_q.bias" in file.tensors,
         ),
         ffn=ffn,
         residual=Plain(norm_eps=eps),
     )
-    embedding = file.tensors.get("token_embd.weight")
-    if embedding is None:
-        raise ModelFileError(f"{file.path}: the tensor token_embd.weight is missing")
     spec = ModelSpec(
         architecture=arch,
-        n_vocab=embedding.shape[0],
+        n_vocab=read_n_vocab(file),
         n_embd=n_embd,
         n_ctx_train=n_ctx_train,
         norm_eps=eps,

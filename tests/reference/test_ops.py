@@ -10,6 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 import pytest
+import threadpoolctl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -269,3 +270,14 @@ def test_embed_and_take_rows() -> None:
     ids = np.array([4, 0, 4], np.int32)
     np.testing.assert_array_equal(OPS.embed(ArrayWeight(table), ids), table[[4, 0, 4]])
     np.testing.assert_array_equal(OPS.take_rows(table, ids), table[[4, 0, 4]])
+
+
+@pytest.mark.parametrize(("n_out", "n_in"), [(2048, 1024), (1024, 3072), (4000, 257)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_number_of_threads_changes_no_bit(n_out: int, n_in: int, dtype: type[np.floating]) -> None:
+    x, w = normal(1, 11, n_in).astype(dtype), normal(2, n_out, n_in)
+    products = []
+    for threads in (1, 2):
+        with threadpoolctl.threadpool_limits(limits=threads, user_api="blas"):
+            products.append(rows_times_matrix(x, [(0, w)], n_out))
+    np.testing.assert_array_equal(*products)
