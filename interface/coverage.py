@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from bloomery.interface.files.gguf import GgufFile
-from bloomery.interface.layers.model import MODEL_OPS, PROGRAMS, program_of
+from bloomery.interface.layers.layer import PROGRAMS, parts_of
+from bloomery.interface.layers.model import model_ops
 from bloomery.interface.quoted import one_line
 from bloomery.interface.spec import ModelDescription
 
@@ -29,16 +30,13 @@ def check(file: GgufFile, description: ModelDescription, ops: Collection[str] | 
     file that nothing would read, because a weight left out silently changes the answers.
     """
     lacks: list[str] = []
-    kinds = {type(kind): kind for layer in description.spec.layers for kind in (layer.mixer, layer.ffn)}
-    needed = set(MODEL_OPS)
-    for kind_type, kind in kinds.items():
-        if kind_type in PROGRAMS:
-            needed |= program_of(kind).ops
-        else:
-            lacks.append(f"no program for the layer kind {kind_type.__name__}")
-    if ops is not None:
-        lacks.extend(f"the engine has no op {op}" for op in sorted(needed - set(ops)))
-    unread = set(file.tensors)
+    spec = description.spec
+    layers = (*spec.layers, spec.nextn.layer) if spec.nextn is not None else spec.layers
+    unknown = {type(kind) for layer in layers for _, kind, _ in parts_of(layer)} - PROGRAMS.keys()
+    lacks.extend(f"no program for the layer kind {kind.__name__}" for kind in unknown)
+    if ops is not None and not unknown:
+        lacks.extend(f"the engine has no op {op}" for op in sorted(model_ops(spec) - set(ops)))
+    unread = set(file.tensors) - description.unread
     # A tensor that holds several weights ends where the last of them does.
     rows_of: dict[str, int] = {}
     for ref in description.weights.values():
@@ -50,8 +48,8 @@ def check(file: GgufFile, description: ModelDescription, ops: Collection[str] | 
         if tensor is None:
             lacks.append(f"the tensor {ref.tensor} is missing")
             continue
-        shape = ref.shape if ref.rows is None else (rows_of[ref.tensor], *ref.shape[1:])
-        if tensor.shape != shape:
+        shape = ref.shape if ref.rows is None else (*ref.shape[:-2], rows_of[ref.tensor], ref.shape[-1])
+        if _significant(tensor.shape) != _significant(shape):
             lacks.append(f"the tensor {ref.tensor} has the shape {list(tensor.shape)}, not {list(shape)}")
         if not tensor.format.decodable:
             lacks.append(f"the tensor {ref.tensor} is stored as {tensor.format.name}, which this build cannot decode")
@@ -60,3 +58,8 @@ def check(file: GgufFile, description: ModelDescription, ops: Collection[str] | 
     )
     if lacks:
         raise CoverageError(str(file.path), list(dict.fromkeys(lacks)))
+
+
+def _significant(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """A shape without leading ones, which a file may leave out."""
+    return shape[next((i for i, n in enumerate(shape) if n != 1), len(shape)) :]

@@ -50,7 +50,8 @@ class EngineOptions:
     n_ctx: cells of each sequence.  n_sequences: how many may be resident at once.  n_ubatch: the most rows one pass of
     a long prompt computes together.  numerics: the named arithmetic ("exact").  weight_budget: bytes of decoded
     weights the engine may keep; None lets it choose from the machine's memory.  threads: what products of matrices
-    run on; None lets it choose.
+    run on; None lets it choose.  n_trial: the most inputs of a span that may be on trial.  draft: let the model's own
+    draft layer see what the model sees, so that it can propose (`bloomery.interface.draft`).
     """
 
     n_ctx: int
@@ -59,6 +60,8 @@ class EngineOptions:
     numerics: str = "exact"
     weight_budget: int | None = None
     threads: int | None = None
+    n_trial: int = 16
+    draft: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +95,8 @@ class Sequence(Protocol):
 
     def keep(self, n: int) -> int:
         """Cut back to the largest restorable prefix of at most `n` inputs, and return its length.
+
+        State that grows by the cell restores any prefix; a recurrence only the whole, or nothing.
 
         Raises EngineError when n is negative or a trial is pending.
         """
@@ -155,7 +160,8 @@ class Engine(Protocol):
 
         A span longer than the engine's ubatch is computed in several passes inside the call. When it raises, no
         sequence has changed. Raises EngineError when a span is empty, names a released sequence, one sequence twice or
-        one with a pending trial, holds an id outside the vocabulary, or passes n_ctx; the message names which.
+        one with a pending trial, holds an id outside the vocabulary, passes n_ctx or has more on trial than n_trial;
+        the message names which.
         """
 
     def close(self) -> None:

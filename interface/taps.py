@@ -10,9 +10,9 @@ from bloomery.interface.engine import Tap, TapSink
 from bloomery.interface.ops import OpSet
 
 # Ops that only move data between host and op set, or return nothing.
-_SILENT = frozenset({"from_host", "to_host", "kv_append"})
+_SILENT = frozenset({"from_host", "to_host", "append"})
 # Where each op that takes a weight has it among its positional arguments.
-_WEIGHT_AT = {"embed": 0, "rms_norm": 1, "linear": 1, "expert_linear": 1}
+_WEIGHT_AT = {"embed": 0, "rms_norm": 1, "linear": 1, "expert_linear": 1, "causal_conv": 1}
 
 
 class TappedOps:

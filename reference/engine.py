@@ -10,15 +10,17 @@ import numpy as np
 import numpy.typing as npt
 
 from bloomery.interface import coverage, registry
-from bloomery.interface.batch import Batch
+from bloomery.interface.batch import Batch, PerCell
+from bloomery.interface.draft import DraftSource
 from bloomery.interface.engine import EngineError, EngineOptions, Span, TapSink
 from bloomery.interface.files.gguf import GgufFile
-from bloomery.interface.layers.model import layer_weights, run_model, state_of
+from bloomery.interface.layers.model import run_model, state_by_layer, weights_by_layer
 from bloomery.interface.machine import available_memory
 from bloomery.interface.ops import OpSet
 from bloomery.interface.spec import ModelDescription, ModelSpec
 from bloomery.interface.taps import TappedOps
 from bloomery.reference.ggml_ops import check_formats
+from bloomery.reference.nextn_draft import NextNDraft
 from bloomery.reference.ops import NumpyOps
 from bloomery.reference.sequence import ReferenceSequence
 from bloomery.reference.state import StatePool
@@ -60,6 +62,8 @@ class _Input:
     id: int
     slot: int
     cell: int
+    read_lane: int
+    write_lane: int
     wanted: bool
 
 
@@ -69,8 +73,10 @@ class ReferenceEngine:
     name = "reference"
 
     def __init__(self, file: GgufFile, description: ModelDescription, options: EngineOptions) -> None:
-        if min(options.n_ctx, options.n_sequences, options.n_ubatch) < 1:
-            raise EngineError("n_ctx, n_sequences and n_ubatch must each be at least 1")
+        if min(options.n_ctx, options.n_sequences, options.n_ubatch, options.n_trial) < 1:
+            raise EngineError("n_ctx, n_sequences, n_ubatch and n_trial must each be at least 1")
+        if options.draft and description.spec.nextn is None:
+            raise EngineError(f"{file.path}: a draft was asked for, and the model has no draft layer")
         coverage.check(file, description, dir(NumpyOps))
         self.spec: ModelSpec = description.spec
         budget = options.weight_budget if options.weight_budget is not None else available_memory() // 2
@@ -79,13 +85,25 @@ class ReferenceEngine:
         decoded = Decoded(budget)
         self._weights = {name: StoredWeight(name, ref, file, decoded) for name, ref in description.weights.items()}
         self._ops = _op_set(options.numerics, self._weights.values())
+        self._running = self.spec if options.draft else replace(self.spec, nextn=None)
         self._pool = StatePool(
-            self.spec, numerics=options.numerics, n_sequences=options.n_sequences, n_ctx=options.n_ctx
+            self._running,
+            numerics=options.numerics,
+            n_sequences=options.n_sequences,
+            n_ctx=options.n_ctx,
+            n_trial=options.n_trial,
         )
         self._layers = [
-            ({name: self._weights[f"blk.{i}.{name}"] for name in layer_weights(layer, self.spec.n_embd)}, arrays)
-            for i, (layer, arrays) in enumerate(zip(self.spec.layers, self._pool.arrays, strict=True))
+            ({name: self._weights[f"{prefix}.{name}"] for name in asked}, arrays)
+            for (prefix, asked), arrays in zip(weights_by_layer(self._running), self._pool.arrays, strict=True)
         ]
+        self._draft: NextNDraft | None = None
+        if self._running.nextn is not None:
+            self._draft = NextNDraft(self._ops, self._running.nextn, *self._layers[-1], self._pool)
+
+    @property
+    def draft_source(self) -> DraftSource | None:
+        return self._draft
 
     def sequence(self) -> ReferenceSequence:
         return ReferenceSequence(self._pool)
@@ -102,8 +120,10 @@ class ReferenceEngine:
             wanted = [self._index(span, row) for row in span.wanted]
             places.append(wanted)
             asked = set(wanted)
+            lanes = sequence.lanes(len(span.ids), span.trial)
             inputs += [
-                _Input(i, token, sequence.slot, sequence.n_past + at, at in asked) for at, token in enumerate(span.ids)
+                _Input(i, token, sequence.slot, sequence.n_past + at, lanes[at], lanes[at + 1], at in asked)
+                for at, token in enumerate(span.ids)
             ]
         logits: dict[tuple[int, int], Floats] = {}
         step = self.options.n_ubatch
@@ -119,6 +139,7 @@ class ReferenceEngine:
         ]
 
     def close(self) -> None:
+        self._draft = None
         self._weights.clear()
         self._layers.clear()
         self._pool.arrays.clear()
@@ -132,9 +153,11 @@ class ReferenceEngine:
             positions=cells,
             slots=np.array([item.slot for item in inputs], np.int32),
             cells=cells,
+            read_lanes=np.array([item.read_lane for item in inputs], np.int32),
+            write_lanes=np.array([item.write_lane for item in inputs], np.int32),
             wanted=np.array(wanted, np.int32),
         )
-        values: Floats = run_model(_with_taps(self._ops, taps), self.spec, self._weights, self._layers, batch)
+        values: Floats = run_model(_with_taps(self._ops, taps), self._running, self._weights, self._layers, batch)
         return {(inputs[row].span, inputs[row].cell): values[i] for i, row in enumerate(wanted)}
 
     def _own(self, span: Span) -> ReferenceSequence:
@@ -150,6 +173,8 @@ class ReferenceEngine:
             raise EngineError("a span has no inputs")
         if not 0 <= span.trial <= len(span.ids):
             raise EngineError(f"a trial of {span.trial} inputs does not fit a span of {len(span.ids)}")
+        if span.trial > self.options.n_trial:
+            raise EngineError(f"a trial of {span.trial} inputs is more than n_trial, {self.options.n_trial}")
         for token in span.ids:
             if not 0 <= token < self.spec.n_vocab:
                 raise EngineError(f"the id {token} is outside the vocabulary of {self.spec.n_vocab}")
@@ -206,7 +231,8 @@ class ReferenceProvider:
         return None
 
     def bytes_per_cell(self, spec: ModelSpec) -> int:
-        return sum(4 * int(np.prod(state.shape)) for layer in spec.layers for state in state_of(layer).values())
+        states = (state for layer in state_by_layer(spec) for state in layer.values())
+        return sum(4 * math.prod(state.shape) for state in states if isinstance(state, PerCell))
 
     def open(self, file: GgufFile, description: ModelDescription, options: EngineOptions) -> ReferenceEngine:
         return ReferenceEngine(file, description, options)

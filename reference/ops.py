@@ -8,20 +8,24 @@ the batch (`bloomery.reference.matmul`). So a row's bits never depend on which r
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import expit
 
 from bloomery.interface.spec import Rope
+from bloomery.reference import recurrent, selection
+from bloomery.reference.attention import attend
 from bloomery.reference.matmul import rows_times_matrix
 from bloomery.reference.weights import StoredWeight
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int32]
 
-# The smallest sum of picked router probabilities that is divided by: half precision's smallest normal number.
-_SMALLEST_SHARE = 2.0**-14
+# `OpSet.swiglu_oai` has the formula.
+_OAI_LIMIT, _OAI_SLOPE = 7.0, 1.702
 
 
 class NumpyOps:
@@ -48,12 +52,18 @@ class NumpyOps:
     def rms_norm(self, x: Floats, weight: StoredWeight, *, eps: float) -> Floats:
         wide = x.astype(np.float64)
         mean = np.mean(wide * wide, axis=-1, keepdims=True)
-        normed: Floats = (wide / np.sqrt(mean + eps) * weight.vector()).astype(np.float32)
+        normed: Floats = (wide / np.sqrt(mean + eps) * weight.values()).astype(np.float32)
+        return normed
+
+    def l2_norm(self, x: Floats, *, eps: float) -> Floats:
+        wide = x.astype(np.float64)
+        total = np.sum(wide * wide, axis=-1, keepdims=True)
+        normed: Floats = (wide / np.sqrt(total + eps)).astype(np.float32)
         return normed
 
     def linear(self, x: Floats, weight: StoredWeight, bias: StoredWeight | None = None) -> Floats:
         y = self._product(x, weight)
-        return y if bias is None else y + bias.vector()
+        return y if bias is None else y + bias.values()
 
     def split_heads(self, x: Floats, n_head: int) -> Floats:
         return x.reshape(len(x), n_head, -1)
@@ -61,8 +71,14 @@ class NumpyOps:
     def merge_heads(self, x: Floats) -> Floats:
         return x.reshape(len(x), -1)
 
+    def split(self, x: Floats, sizes: Sequence[int]) -> tuple[Floats, ...]:
+        return tuple(np.split(x, np.cumsum(sizes)[:-1], axis=-1))
+
+    def concat(self, a: Floats, b: Floats) -> Floats:
+        return np.concatenate([a, b], axis=-1)
+
     def rope(self, x: Floats, positions: Ints, rope: Rope) -> Floats:
-        angle = positions.astype(np.float64)[:, None] * rope_frequencies(rope)
+        angle = pair_positions(positions, rope).astype(np.float64) * rope_frequencies(rope)
         cos = (np.cos(angle) * rope.magnitude)[:, None, :]
         sin = (np.sin(angle) * rope.magnitude)[:, None, :]
         half = rope.n_dims // 2
@@ -76,9 +92,8 @@ class NumpyOps:
         y[..., v_at] = x[..., u_at] * sin + x[..., v_at] * cos
         return y
 
-    def kv_append(self, k_cache: Floats, v_cache: Floats, k: Floats, v: Floats, slots: Ints, cells: Ints) -> None:
-        k_cache[slots, cells] = k
-        v_cache[slots, cells] = v
+    def append(self, cache: Floats, rows: Floats, slots: Ints, cells: Ints) -> None:
+        cache[slots, cells] = rows
 
     def attention(
         self,
@@ -90,21 +105,80 @@ class NumpyOps:
         *,
         scale: float,
         window: int | None = None,
+        sinks: StoredWeight | None = None,
+        chosen: Ints | None = None,
+        block: int = 1,
     ) -> Floats:
-        # One row at a time: the shapes of its products then depend on its own position alone.
-        n_tokens, n_head, head_dim = q.shape
-        n_head_kv = k_cache.shape[2]
-        y = np.empty_like(q)
-        for t in range(n_tokens):
-            stop = cells[t] + 1
-            start = 0 if window is None else max(0, stop - window)
-            k = k_cache[slots[t], start:stop]
-            v = v_cache[slots[t], start:stop]
-            grouped = q[t].reshape(n_head_kv, n_head // n_head_kv, head_dim)
-            scores = (grouped @ k.transpose(1, 2, 0)).astype(np.float64) * scale
-            shares = softmax(scores).astype(np.float32)
-            y[t] = (shares @ v.transpose(1, 0, 2)).reshape(n_head, head_dim)
-        return y
+        values = None if sinks is None else sinks.values()
+        return attend(
+            q, k_cache, v_cache, slots, cells, scale=scale, window=window, sinks=values, chosen=chosen, block=block
+        )
+
+    def select_blocks(
+        self, q: Floats, k_cache: Floats, slots: Ints, cells: Ints, *, block: int, n_chosen: int, n_local: int
+    ) -> Ints:
+        return selection.select_blocks(q, k_cache, slots, cells, block=block, n_chosen=n_chosen, n_local=n_local)
+
+    def causal_conv(
+        self,
+        x: Floats,
+        weight: StoredWeight,
+        bias: StoredWeight | None,
+        state: Floats,
+        slots: Ints,
+        read_lanes: Ints,
+        write_lanes: Ints,
+    ) -> Floats:
+        added = None if bias is None else bias.values()
+        return recurrent.causal_conv(x, weight.values(), added, state, slots, read_lanes, write_lanes)
+
+    def log_decay(self, x: Floats, bias: StoredWeight, a: StoredWeight) -> Floats:
+        decay: Floats = (recurrent.softplus(x.astype(np.float64) + bias.values()) * a.values()).astype(np.float32)
+        return decay
+
+    def delta_rule(
+        self,
+        q: Floats,
+        k: Floats,
+        v: Floats,
+        log_decay: Floats,
+        strength: Floats,
+        state: Floats,
+        slots: Ints,
+        read_lanes: Ints,
+        write_lanes: Ints,
+        *,
+        scale: float,
+    ) -> Floats:
+        return recurrent.delta_rule(q, k, v, log_decay, strength, state, slots, read_lanes, write_lanes, scale=scale)
+
+    def ssm_scan(
+        self,
+        x: Floats,
+        b: Floats,
+        c: Floats,
+        dt: Floats,
+        dt_bias: StoredWeight,
+        a: StoredWeight,
+        d: StoredWeight,
+        state: Floats,
+        slots: Ints,
+        read_lanes: Ints,
+        write_lanes: Ints,
+    ) -> Floats:
+        return recurrent.ssm_scan(
+            x, b, c, dt, dt_bias.values(), a.values(), d.values(), state, slots, read_lanes, write_lanes
+        )
+
+    def previous(self, x: Floats, state: Floats, slots: Ints, read_lanes: Ints, write_lanes: Ints) -> Floats:
+        return recurrent.previous(x, state, slots, read_lanes, write_lanes)
+
+    def read_state(self, state: Floats, slots: Ints, lanes: Ints) -> Floats:
+        return state[slots, lanes]
+
+    def sigmoid_gate(self, x: Floats, gate: Floats) -> Floats:
+        gated: Floats = (x * expit(gate.astype(np.float64))).astype(np.float32)
+        return gated
 
     def swiglu(self, gate: Floats, up: Floats) -> Floats:
         wide = gate.astype(np.float64)
@@ -115,13 +189,28 @@ class NumpyOps:
         gated: Floats = (gelu(gate.astype(np.float64)) * up).astype(np.float32)
         return gated
 
-    def route(self, logits: Floats, *, n_used: int) -> tuple[Ints, Floats]:
-        shares = softmax(logits.astype(np.float64))
-        # A stable sort of the negated shares puts the lower expert id first among equals.
-        experts = np.argsort(-shares, axis=-1, kind="stable")[:, :n_used]
-        picked = np.take_along_axis(shares, experts, axis=-1)
-        total = np.maximum(picked.sum(axis=-1, keepdims=True), _SMALLEST_SHARE)
-        return experts.astype(np.int32), (picked / total).astype(np.float32)
+    def swiglu_oai(self, gate: Floats, up: Floats) -> Floats:
+        g = np.minimum(gate, np.float32(_OAI_LIMIT)).astype(np.float64)
+        u = np.clip(up, np.float32(-_OAI_LIMIT), np.float32(_OAI_LIMIT))
+        gated: Floats = (g * expit(_OAI_SLOPE * g) * (u + 1.0)).astype(np.float32)
+        return gated
+
+    def squared_relu(self, x: Floats) -> Floats:
+        positive = np.maximum(x, np.float32(0))
+        return positive * positive
+
+    def route(
+        self,
+        logits: Floats,
+        *,
+        n_used: int,
+        score: Literal["softmax", "sigmoid"] = "softmax",
+        bias: StoredWeight | None = None,
+        normalised: bool = True,
+        scale: float = 1.0,
+    ) -> tuple[Ints, Floats]:
+        values = None if bias is None else bias.values()
+        return selection.route(logits, n_used=n_used, score=score, bias=values, normalised=normalised, scale=scale)
 
     def expert_linear(self, x: Floats, weight: StoredWeight, experts: Ints) -> Floats:
         y = np.empty((*experts.shape, weight.shape[1]), np.float32)
@@ -142,17 +231,27 @@ class NumpyOps:
         return rows_times_matrix(x, weight.row_blocks(expert), weight.shape[-2])
 
 
-def softmax(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """exp(x - max) / sum over the last axis.  x: float64, its rows' maximum finite."""
-    powers = np.exp(x - x.max(axis=-1, keepdims=True))
-    shares: npt.NDArray[np.float64] = powers / powers.sum(axis=-1, keepdims=True)
-    return shares
-
-
 def gelu(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """The tanh form of GELU (`OpSet.geglu` has the formula)."""
     bent: npt.NDArray[np.float64] = 0.5 * x * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)))
     return bent
+
+
+def pair_positions(positions: Ints, rope: Rope) -> Ints:
+    """The position that turns each pair: [tokens, 1], or [tokens, n_dims / 2] where pairs have components of their own.
+
+    `Rope` has the rule of the components.
+    """
+    if positions.ndim == 1:
+        return positions[:, None]
+    if rope.sections is None:
+        return positions[:, :1]
+    t, h, w, _ = rope.sections
+    pairs = np.arange(rope.n_dims // 2) % sum(rope.sections)
+    component = np.full(len(pairs), 3)
+    for turn, n_pairs in enumerate((t, h, w)):
+        component[(pairs % 3 == turn) & (pairs < 3 * n_pairs)] = turn
+    return positions[:, component]
 
 
 def rope_frequencies(rope: Rope) -> npt.NDArray[np.float64]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from bloomery.interface.engine import EngineError, SavedSequence
 from bloomery.reference.state import StatePool
 
 
 class ReferenceSequence:
-    """See `bloomery.interface.engine.Sequence`. All of its state grows by the cell, so any prefix can be kept."""
+    """See `bloomery.interface.engine.Sequence`. State that grows by the cell can be cut anywhere; of a recurrence only
+    the last input's state and those of a trial are there."""
 
     def __init__(self, pool: StatePool) -> None:
         """Raises EngineError when the pool has no free place."""
@@ -16,6 +19,9 @@ class ReferenceSequence:
         self.pending = 0
         self.released = False
         self._ids: list[int] = []
+        self._lane = 0
+        self._trial_lanes: list[int] = []
+        pool.clear(self.slot, self._lane)
 
     @property
     def ids(self) -> tuple[int, ...]:
@@ -25,8 +31,23 @@ class ReferenceSequence:
     def n_past(self) -> int:
         return len(self._ids)
 
+    @property
+    def lane(self) -> int:
+        """Where the state after the last input is, of what does not grow by the cell."""
+        return self._lane
+
+    def lanes(self, n: int, trial: int) -> list[int]:
+        """The lane of the state now, and the lane that each of the next `n` inputs leaves its state in.
+
+        Inputs share one lane until the last `trial`, which have one each. The lane of now is not written to.
+        """
+        moves = np.cumsum([0, *(at == 0 or at >= n - trial for at in range(n))])
+        return [int(lane) for lane in (self._lane + moves) % self.pool.n_lanes]
+
     def extend(self, ids: list[int], trial: int) -> None:
         """Count inputs that a pass has put into the state, the last `trial` of them to be confirmed."""
+        self._trial_lanes = self.lanes(len(ids), trial)[-trial - 1 :]
+        self._lane = self._trial_lanes[-1]
         self._ids.extend(ids)
         self.pending = trial
 
@@ -38,18 +59,22 @@ class ReferenceSequence:
         if not 0 <= kept <= self.pending:
             raise EngineError(f"commit({kept}) is outside the trial's 0..{self.pending}")
         del self._ids[len(self._ids) - self.pending + kept :]
+        self._lane = self._trial_lanes[kept]
         self.pending = 0
 
     def keep(self, n: int) -> int:
         self._settled("keep")
         if n < 0:
             raise EngineError(f"keep({n}): a prefix has no negative length")
+        if n < self.n_past and self.pool.recurrent:
+            n = 0
+            self.pool.clear(self.slot, self._lane)
         del self._ids[n:]
         return len(self._ids)
 
     def save(self) -> SavedSequence:
         self._settled("save")
-        arrays = {name: cells.copy() for name, cells in self.pool.cells(self.slot, self.n_past).items()}
+        arrays = {name: cells.copy() for name, cells in self.pool.state(self.slot, self.n_past, self._lane).items()}
         return SavedSequence(engine=self.pool.signature, ids=self.ids, arrays=arrays)
 
     def load(self, saved: SavedSequence) -> None:
@@ -64,7 +89,7 @@ class ReferenceSequence:
             raise EngineError(f"the saved sequence has {n} ids and n_ctx is {self.pool.n_ctx}")
         if any(not 0 <= token < self.pool.n_vocab for token in saved.ids):
             raise EngineError(f"the saved sequence has an id outside the vocabulary of {self.pool.n_vocab}")
-        places = self.pool.cells(self.slot, n)
+        places = self.pool.state(self.slot, n, self._lane)
         for name, place in places.items():
             array = saved.arrays.get(name)
             if array is None or array.shape != place.shape or array.dtype != place.dtype:

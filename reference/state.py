@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from bloomery.interface.batch import PerSequence
 from bloomery.interface.engine import EngineError
-from bloomery.interface.layers.model import state_of
+from bloomery.interface.layers.model import state_by_layer
 from bloomery.interface.spec import ModelSpec
 
 Floats = npt.NDArray[np.float32]
@@ -15,17 +16,34 @@ Floats = npt.NDArray[np.float32]
 class StatePool:
     """Every layer's state for `n_sequences` sequences of `n_ctx` cells.
 
-    `arrays[layer][name]` is [n_sequences, n_ctx, *shape of a cell]. Memory that was never written to is not taken, so a
-    large n_ctx costs what is used of it. `signature` says what a saved sequence must fit.
+    `arrays[layer][name]` is [n_sequences, n_ctx, *shape of a cell], or [n_sequences, n_lanes, *shape] of what does not
+    grow by the cell. Memory that was never written to is not taken, so a large n_ctx costs what is used of it.
+    `recurrent` says whether there is state of the second kind. `signature` says what a saved sequence must fit.
     """
 
-    def __init__(self, spec: ModelSpec, *, numerics: str, n_sequences: int, n_ctx: int) -> None:
+    def __init__(self, spec: ModelSpec, *, numerics: str, n_sequences: int, n_ctx: int, n_trial: int) -> None:
         self.n_ctx = n_ctx
         self.n_vocab = spec.n_vocab
         self.signature = f"reference {numerics} {spec!r}"
+        # A pass leaves the lane it started from as it was, for the case that it fails, and needs one for the state
+        # before the inputs on trial and one for each of these.
+        self.n_lanes = n_trial + 2
+        states = state_by_layer(spec)
+        self._lanes = {
+            (layer, name)
+            for layer, named in enumerate(states)
+            for name, state in named.items()
+            if isinstance(state, PerSequence)
+        }
+        self.recurrent = bool(self._lanes)
         self.arrays: list[dict[str, Floats]] = [
-            {name: np.zeros((n_sequences, n_ctx, *state.shape), np.float32) for name, state in state_of(layer).items()}
-            for layer in spec.layers
+            {
+                name: np.zeros(
+                    (n_sequences, self.n_lanes if (layer, name) in self._lanes else n_ctx, *state.shape), np.float32
+                )
+                for name, state in named.items()
+            }
+            for layer, named in enumerate(states)
         ]
         self._n_sequences = n_sequences
         self._free = list(reversed(range(n_sequences)))
@@ -40,10 +58,15 @@ class StatePool:
         """A place that its sequence no longer needs."""
         self._free.append(slot)
 
-    def cells(self, slot: int, n: int) -> dict[str, Floats]:
-        """The first `n` cells of a place in every array, as views under `<layer>.<name>`."""
+    def state(self, slot: int, n: int, lane: int) -> dict[str, Floats]:
+        """A place's state after `n` inputs, as views under `<layer>.<name>`: its first n cells, and the lane."""
         return {
-            f"{layer}.{name}": array[slot, :n]
+            f"{layer}.{name}": array[slot, lane] if (layer, name) in self._lanes else array[slot, :n]
             for layer, arrays in enumerate(self.arrays)
             for name, array in arrays.items()
         }
+
+    def clear(self, slot: int, lane: int) -> None:
+        """Make a lane of a place what it is before the first input."""
+        for layer, name in self._lanes:
+            self.arrays[layer][name][slot, lane] = 0

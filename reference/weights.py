@@ -7,6 +7,7 @@ time and never a bit of the result.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -61,12 +62,14 @@ class StoredWeight:
         self._tensor = file.tensors[ref.tensor]
         self.format_name = self._tensor.format.name
         self._first = ref.rows[0] if ref.rows else 0
+        # Rows from one expert to the next: the tensor's own, where experts share it with another weight.
+        self._stride = self._tensor.shape[-2] if len(ref.shape) > 2 else 0
         self._decoded = decoded
 
     def row_blocks(self, expert: int = 0) -> Iterator[tuple[int, Floats]]:
         """The matrix [n_out, n_in] (of one expert) as (first row, rows) blocks in order."""
         n_out, n_in = self.shape[-2:]
-        first = self._first + expert * n_out
+        first = self._first + expert * self._stride
         step = max(1, BLOCK_WEIGHTS // n_in)
         for start in range(0, n_out, step):
             stop = min(n_out, start + step)
@@ -81,7 +84,7 @@ class StoredWeight:
         if layout is None or layout.names is None or name not in layout.names:
             raise ValueError(f"{self.name}: a block of {self.format_name} has no field {name!r}")
         n_out = self.shape[-2]
-        first = self._first + expert * n_out
+        first = self._first + expert * self._stride
         stored = self._tensor.rows(first, first + n_out).reshape(-1).view(layout)
         field: Floats = stored[name].astype(np.float32).reshape(n_out, -1)
         return field
@@ -91,7 +94,7 @@ class StoredWeight:
         stored = self._tensor.blocks()[self._first + ids]
         return decode(stored, self._tensor.format, (len(ids), self.shape[-1]))
 
-    def vector(self) -> Floats:
-        """A one-dimensional weight, [n] float32."""
-        vector: Floats = self._decoded.block(self._tensor, 0, 1)[0]
-        return vector
+    def values(self) -> Floats:
+        """A small weight whole, in its shape, float32: a norm, a bias, the taps of a convolution."""
+        n_rows = math.prod(self.shape[:-1])
+        return self._decoded.block(self._tensor, self._first, self._first + n_rows).reshape(self.shape)

@@ -9,11 +9,12 @@ from bloomery.interface.files.gguf import GgufFile, ModelFileError
 
 
 class Heads(NamedTuple):
-    """Query heads, key-value heads, and the width of each."""
+    """Query heads, key-value heads, and the widths of a query or key head and of a value head."""
 
     n_head: int
     n_head_kv: int
     head_dim: int
+    value_dim: int
 
 
 def read_heads(file: GgufFile, n_embd: int) -> Heads:
@@ -35,7 +36,7 @@ def read_heads(file: GgufFile, n_embd: int) -> Heads:
             f"{file.path}: {prefix}.value_length is {size}, but {prefix}.key_length"
             f" ({head_dim} where the file has none) must be equal to it"
         )
-    return Heads(n_head, n_head_kv, head_dim)
+    return Heads(n_head, n_head_kv, head_dim, head_dim)
 
 
 def read_n_vocab(file: GgufFile) -> int:

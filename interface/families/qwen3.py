@@ -33,7 +33,7 @@ def describe(file: GgufFile, ffn: FeedForward) -> ModelDescription:
             rope=read_rope(file, n_dims=heads.head_dim, style="neox", n_ctx_train=n_ctx_train),
             scale=1.0 / math.sqrt(heads.head_dim),
             qk_norm_eps=eps,
-            bias="blk.0.attn_q.bias" in file.tensors,
+            biases=frozenset({"attn_q", "attn_k", "attn_v"} if "blk.0.attn_q.bias" in file.tensors else ()),
         ),
         ffn=ffn,
         residual=Plain(norm_eps=eps),

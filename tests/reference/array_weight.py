@@ -27,5 +27,5 @@ class ArrayWeight:
     def rows(self, ids: npt.NDArray[np.int32]) -> Floats:
         return self._values[ids]
 
-    def vector(self) -> Floats:
+    def values(self) -> Floats:
         return self._values

@@ -172,13 +172,12 @@ def test_a_window_reads_no_cell_before_it_and_one_as_long_as_the_context_is_none
         np.testing.assert_array_equal(OPS.attention(q, k_cache, v_cache, slots, cells, scale=0.3), got, strict=True)
 
 
-def test_kv_append_writes_each_row_to_its_place() -> None:
-    k_cache, v_cache = np.zeros((2, 3, 1, 2), np.float32), np.zeros((2, 3, 1, 2), np.float32)
-    k, v = normal(0, 2, 1, 2), normal(1, 2, 1, 2)
-    OPS.kv_append(k_cache, v_cache, k, v, np.array([1, 0], np.int32), np.array([2, 0], np.int32))
-    np.testing.assert_array_equal(k_cache[1, 2], k[0])
-    np.testing.assert_array_equal(v_cache[0, 0], v[1])
-    assert np.count_nonzero(k_cache) == 4
+def test_append_writes_each_row_to_its_place() -> None:
+    cache, rows = np.zeros((2, 3, 1, 2), np.float32), normal(0, 2, 1, 2)
+    OPS.append(cache, rows, np.array([1, 0], np.int32), np.array([2, 0], np.int32))
+    np.testing.assert_array_equal(cache[1, 2], rows[0])
+    np.testing.assert_array_equal(cache[0, 0], rows[1])
+    assert np.count_nonzero(cache) == 4
 
 
 @given(seed=seeds, n=counts, width=widths)

@@ -97,7 +97,7 @@ def test_a_qwen3_fixture() -> None:
     assert layer.residual == Plain(norm_eps=spec.norm_eps)
     assert spec.norm_eps == pytest.approx(1e-5)
     mixer = layer.mixer
-    assert (mixer.n_head, mixer.n_head_kv, mixer.head_dim, mixer.window, mixer.bias) == (6, 2, 32, None, False)
+    assert (mixer.n_head, mixer.n_head_kv, mixer.head_dim, mixer.window, mixer.biases) == (6, 2, 32, None, frozenset())
     assert mixer.scale == 1 / math.sqrt(32)
     assert (mixer.rope.style, mixer.rope.n_dims, mixer.rope.base) == ("neox", 32, 1e4)
     assert (mixer.rope.freq_scale, mixer.rope.ext_factor, mixer.rope.n_ctx_orig) == (0.25, 1.0, 128)
@@ -111,7 +111,7 @@ def test_a_qwen3moe_fixture() -> None:
     description = of_fixture("qwen3moe-b-q8_0")
     layer = description.spec.layers[2]
     assert layer.ffn == Moe(n_expert=6, n_expert_used=3, n_ff=96)
-    assert layer.mixer.bias
+    assert layer.mixer.biases == {"attn_q", "attn_k", "attn_v"}
     assert layer.mixer.rope == Rope(n_dims=64, base=5e6, style="neox")
     assert description.weights["blk.0.attn_k.bias"].tensor == "blk.0.attn_k.bias"
     assert description.weights["blk.1.ffn_down_exps"].shape == (6, 128, 96)
