@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
+
 import numpy as np
 import numpy.typing as npt
 
-from bloomery.interface.sampling import Sampler, probabilities
+from bloomery.interface.sampling import Drawn, Sampler, probabilities
 from bloomery.interface.tokenizer import StreamDecoder, Tokenizer
 from bloomery.server.events import Probability, StopType, Token
 from bloomery.server.generation import Generation
@@ -46,9 +49,8 @@ class Answer:
         `context_full` says that the sequence has no cell for an id after this one. Raises ValueError when the sampler
         cannot draw from the row.
         """
-        n_probs = self._generation.n_probs
-        logprobs = probabilities(logits, n_probs) if n_probs > 0 else None
-        token = self._sampler.sample(logits)
+        drawn = self._sampler.draw(logits)
+        token = drawn.token
         self._sampler.accept(token)
         self.n_decoded += 1
         text = self._stops.feed(self._decoder.feed(token))
@@ -59,11 +61,23 @@ class Answer:
         self.has_new_line = self.has_new_line or "\n" in text
         self._judge(ends, context_full)
         special = token in self._tokenizer.special_ids and self._ends_with(text, token)
-        if logprobs is None:
-            return Token(id=token, text=text, special=special)
-        own = self._probability(token, logprobs.logprob(token))
-        best = tuple(self._probability(each.id, each.logprob) for each in logprobs)
-        return Token(id=token, text=text, special=special, own=own, best=best)
+        plain = Token(id=token, text=text, special=special)
+        return plain if self._generation.n_probs == 0 else self._with_probabilities(plain, drawn, logits)
+
+    def _with_probabilities(self, token: Token, drawn: Drawn, logits: npt.NDArray[np.float32]) -> Token:
+        n_probs, after_sampling = self._generation.n_probs, self._generation.post_sampling_probs
+        best: Iterable[tuple[int, float]]
+        if after_sampling:
+            own, best = drawn.probability, drawn.best(n_probs)
+        else:
+            logprobs = probabilities(logits, n_probs)
+            own, best = logprobs.logprob(token.id), logprobs
+        return replace(
+            token,
+            own=self._probability(token.id, own),
+            best=tuple(self._probability(*each) for each in best),
+            after_sampling=after_sampling,
+        )
 
     def remainder(self) -> str:
         """At the end: the text that was held back, with what is left of an unfinished character replaced."""
@@ -94,5 +108,5 @@ class Answer:
         piece = self._piece(token).decode("utf-8", "replace")
         return bool(piece) and text.endswith(piece)
 
-    def _probability(self, token: int, logprob: float) -> Probability:
-        return Probability(id=token, piece=self._piece(token), logprob=logprob)
+    def _probability(self, token: int, value: float) -> Probability:
+        return Probability(id=token, piece=self._piece(token), value=value)

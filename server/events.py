@@ -13,11 +13,11 @@ StopType: TypeAlias = Literal["eos", "word", "limit"]
 
 @dataclass(frozen=True, kw_only=True)
 class Probability:
-    """An id, its text as bytes, and its log-probability in the model's own row: before bias, penalties, temperature."""
+    """An id, its text as bytes, and its probability, as a `Token` has it."""
 
     id: int
     piece: bytes
-    logprob: float
+    value: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,9 @@ class Token:
     `text` holds complete characters only and nothing that could still become a stop string; it may be empty, and it
     may release what earlier ids held back. `special` says that the id is one special token of the vocabulary and
     `text` ends with its spelling, so that a parser can tell markup from the same characters in ordinary ids. `own` and
-    `best` are the id's own probability and the best ones, when the generation asked for probabilities.
+    `best` are the id's own probability and the best ones, when the generation asked for probabilities: logarithms in
+    the model's own row, before bias, penalties and temperature, or, `after_sampling`, the plain probabilities that the
+    id was drawn by.
     """
 
     id: int
@@ -45,6 +47,7 @@ class Token:
     special: bool = False
     own: Probability | None = None
     best: tuple[Probability, ...] = ()
+    after_sampling: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

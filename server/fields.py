@@ -62,8 +62,8 @@ class Options:
     """What a request asks of its generation and of its answer, defaults filled in.
 
     sampling has every stage off that `samplers` leaves out, `asked` has each as it was asked for.  n_probs: how many
-    best probabilities come with each id.  n: how many choices.  n_keep, n_discard: reported back, and nothing else.
-    Times, progress and ids are extras of the answer.
+    best probabilities come with each id, the sampler's own under post_sampling_probs.  n: how many choices.  n_keep,
+    n_discard: reported back, and nothing else.  Times, progress and ids are extras of the answer.
     """
 
     sampling: SamplingParams
@@ -76,6 +76,7 @@ class Options:
     n_keep: int = 0
     n_discard: int = 0
     n_probs: int = 0
+    post_sampling_probs: bool = False
     n: int = 1
     stream: bool = False
     include_usage: bool = False
@@ -207,6 +208,15 @@ FIELDS: tuple[Field, ...] = (
         asks=_above(0),
         remedy=_NO_PROBABILITIES,
     ),
+    Field(
+        name="post_sampling_probs",
+        type=BOOLEAN,
+        about="Whether the probabilities are those of the draw, after the samplers, and no logarithms. Default false.",
+        routes=COMPLETION | CHAT,
+        refused=COMPLETIONS,
+        asks=_set,
+        remedy=_NO_PROBABILITIES,
+    ),
     _unsupported("typical_p", NUMBER, lambda value: value < 1, _NO_SAMPLER),
     _unsupported("top_n_sigma", NUMBER, _above(0), _NO_SAMPLER),
     _unsupported("mirostat", INTEGER, _above(0), _NO_SAMPLER),
@@ -215,7 +225,6 @@ FIELDS: tuple[Field, ...] = (
     _unsupported("xtc_probability", NUMBER, _above(0), _NO_SAMPLER),
     _unsupported("dynatemp_range", NUMBER, _above(0), _NO_SAMPLER),
     _unsupported("adaptive_target", NUMBER, lambda value: value >= 0, _NO_SAMPLER),
-    _unsupported("post_sampling_probs", BOOLEAN, _set, "probabilities are the model's own, before sampling"),
     _unsupported("t_max_predict_ms", NUMBER, _above(0), "there is no time limit; use n_predict"),
     _unsupported("n_indent", INTEGER, _above(0), "there is no indentation rule; use stop"),
     _unsupported("lora", ANYTHING, _set, "this server loads no adapters"),

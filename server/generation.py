@@ -14,7 +14,8 @@ class Generation:
     endpoint: the request's path, for the request line.  prompt: the prompt's ids, at least one.  n_predict: the most
     ids to generate; -1 is no limit but the context.  stop: strings that end the generation and are not part of it.
     cache_prompt: whether a slot's common prefix may be reused.  id_slot: the slot asked for; -1 is any.
-    n_probs: how many best probabilities come with each id.  return_progress: whether PromptProgress events are wanted.
+    n_probs: how many best probabilities come with each id.  post_sampling_probs: whether they are the sampler's, not
+    the model's.  return_progress: whether PromptProgress events are wanted.
     preserved: special ids whose text belongs to the answer (think and tool-call tags) although they are control tokens.
     choice: the index among a request's several choices; None when it has one.
     """
@@ -27,6 +28,7 @@ class Generation:
     cache_prompt: bool = True
     id_slot: int = -1
     n_probs: int = 0
+    post_sampling_probs: bool = False
     return_progress: bool = False
     preserved: frozenset[int] = frozenset()
     choice: int | None = None

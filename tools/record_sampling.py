@@ -2,16 +2,17 @@
 
     python -m tools.record_sampling [--out FOLDER]
 
-Needs the `oracle` extra. Four kinds of cases are written. Stages: single samplers and short chains on rows full of
+Needs the `oracle` extra. Five kinds of cases are written. Stages: single samplers and short chains on rows full of
 ties, infinities and steep or flat stretches, through llama.cpp's C functions; what they leave is kept as a digest of
 the exact bytes. Draw: one seeded draw with its probabilities. Chain: whole chains with a seed, a prompt and several
 rows; the ids are kept. Server: requests to llama-server on a model that is a table of successors, so that its logits
-are known exactly; ids and log-probabilities are kept.
+are known exactly; ids and log-probabilities are kept. After: the same with the probabilities after sampling.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import datetime
 import hashlib
@@ -255,11 +256,11 @@ def draw_cases(bank: Sequence[FloatRow], random: np.random.Generator) -> Iterato
 
 
 def write_table_model(path: Path, table: FloatRow) -> None:
-    """A GGUF whose logits after token i are exactly ``table[i]``, `[N_TABLE, N_TABLE]`.
+    """A GGUF whose logits after token i are exactly ``table[i]``, `[n, n]`, n a power of 4.
 
-    Attention and feed-forward are zero and embeddings are unit vectors, which the norm scales by sqrt(N_TABLE) = 8.
+    Attention and feed-forward are zero and embeddings are unit vectors, which the norm scales by sqrt(n).
     """
-    n = N_TABLE
+    n = len(table)
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_context_length(1024)
     writer.add_embedding_length(n)
@@ -279,7 +280,7 @@ def write_table_model(path: Path, table: FloatRow) -> None:
     one, square = np.ones(n, np.float32), np.zeros((n, n), np.float32)
     writer.add_tensor("token_embd.weight", np.eye(n, dtype=np.float32))
     writer.add_tensor("output_norm.weight", one)
-    writer.add_tensor("output.weight", np.ascontiguousarray(table.T) / np.float32(8))
+    writer.add_tensor("output.weight", np.ascontiguousarray(table.T) / np.float32(math.isqrt(n)))
     for norm in ("attn_norm", "ffn_norm"):
         writer.add_tensor(f"blk.0.{norm}.weight", one)
     for part in ("attn_q", "attn_k", "attn_v", "attn_output"):
@@ -293,25 +294,62 @@ def write_table_model(path: Path, table: FloatRow) -> None:
     writer.close()
 
 
-def server_cases(table: FloatRow, random: np.random.Generator) -> Iterator[dict[str, Any]]:
-    """Requests to llama-server, with ids and, for some, the log-probabilities it reports."""
+@contextlib.contextmanager
+def table_server(table: FloatRow) -> Iterator[Oracle]:
+    """llama-server on the model of a table."""
     with tempfile.TemporaryDirectory() as folder:
         model = Path(folder) / "table.gguf"
         write_table_model(model, table)
         with Oracle(model, OracleSettings(configuration="strict")) as server:
-            for number in range(80):
-                params = settings(random, N_TABLE)
-                params["n_probs"] = (0, 0, 4, 0, N_TABLE, 0, 0, 0)[number % 8]
-                prompt = random.integers(3, N_TABLE, int(random.integers(1, 40))).tolist()
-                bias = [[token, False if value is None else value] for token, value in params["logit_bias"]]
-                fields = params | {"prompt": prompt, "logit_bias": bias, "n_predict": 24, "return_tokens": True}
-                answer = server.post("/completion", fields | {"cache_prompt": False})
-                reported = [
-                    [token["id"], token["logprob"], [[top["id"], top["logprob"]] for top in token["top_logprobs"]]]
-                    for token in answer.get("completion_probabilities", [])
-                ]
-                drawn = answer["tokens"]
-                yield {"kind": "server", "params": params, "prompt": prompt, "drawn": drawn, "reported": reported}
+            yield server
+
+
+def ask(server: Oracle, params: dict[str, Any], prompt: list[int], n_predict: int, **more: Any) -> dict[str, Any]:
+    """llama-server's answer to one request."""
+    bias = [[token, False if value is None else value] for token, value in params["logit_bias"]]
+    fields = params | {"prompt": prompt, "logit_bias": bias, "n_predict": n_predict, "return_tokens": True}
+    answer: dict[str, Any] = server.post("/completion", fields | {"cache_prompt": False} | more)
+    return answer
+
+
+def report(answer: dict[str, Any], value: str) -> list[Any]:
+    """Each drawn id with the value it comes with, and the best ids with theirs."""
+    return [
+        [token["id"], token[value], [[top["id"], top[value]] for top in token[f"top_{value}s"]]]
+        for token in answer.get("completion_probabilities", [])
+    ]
+
+
+def server_cases(server: Oracle, random: np.random.Generator) -> Iterator[dict[str, Any]]:
+    """Requests to llama-server, with ids and, for some, the log-probabilities it reports."""
+    for number in range(80):
+        params = settings(random, N_TABLE)
+        params["n_probs"] = (0, 0, 4, 0, N_TABLE, 0, 0, 0)[number % 8]
+        prompt = random.integers(3, N_TABLE, int(random.integers(1, 40))).tolist()
+        answer = ask(server, params, prompt, 24)
+        reported = report(answer, "logprob")
+        yield {"kind": "server", "params": params, "prompt": prompt, "drawn": answer["tokens"], "reported": reported}
+
+
+def seed_cases(server: Oracle, random: np.random.Generator) -> Iterator[dict[str, Any]]:
+    """The default settings with fifty seeds, 64 ids each."""
+    for seed in random.integers(2**32 - 1, size=50).tolist():
+        params: dict[str, Any] = {"seed": seed, "ignore_eos": True, "logit_bias": []}
+        drawn = ask(server, params, [3], 64)["tokens"]
+        yield {"kind": "server", "params": params, "prompt": [3], "drawn": drawn, "reported": []}
+
+
+def after_cases(server: Oracle, random: np.random.Generator) -> Iterator[dict[str, Any]]:
+    """Requests to llama-server with the probabilities after sampling."""
+    for number in range(30):
+        params = settings(random, N_TABLE)
+        params["n_probs"] = (3, 3, N_TABLE)[number % 3]
+        if number % 5 == 2:
+            # No stage sorts, so that the report does.
+            params |= {"top_k": 0, "top_p": 1.0, "min_p": 0.0}
+        prompt = random.integers(3, N_TABLE, int(random.integers(1, 40))).tolist()
+        answer = ask(server, params, prompt, 8, post_sampling_probs=True)
+        yield {"kind": "after", "params": params, "prompt": prompt, "reported": report(answer, "prob")}
 
 
 def record(folder: Path) -> None:
@@ -321,7 +359,10 @@ def record(folder: Path) -> None:
     # Halves and sixteenths: exact through the model's products by 8, and full of ties.
     table = (np.round(random.normal(size=(N_TABLE, N_TABLE)) * 2 * 16) / 16).astype(np.float32)
     table[::4] = np.round(table[::4] * 2) / 2
-    cases = [*stage_cases(bank, random), *draw_cases(bank, random), *server_cases(table, random)]
+    cases = [*stage_cases(bank, random), *draw_cases(bank, random)]
+    with table_server(table) as server:
+        for asked in (server_cases, seed_cases, after_cases):
+            cases += asked(server, random)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "cases.jsonl").write_text("".join(json.dumps(case, separators=(",", ":")) + "\n" for case in cases))
     starts = np.cumsum([0, *(len(row) for row in bank)])

@@ -43,6 +43,12 @@ def bucket_best_first(values: FloatRow, k: int, wanted: int) -> Positions:
     return bucket_sort(values, k, wanted) if unique is None else unique
 
 
+def sort_best_first(values: FloatRow, wanted: int) -> Positions:
+    """The first ``wanted`` of all n positions as ``std::sort`` leaves them; 0 <= wanted <= n."""
+    unique = _unique_order(values, wanted)
+    return introsort(values)[:wanted] if unique is None else unique
+
+
 def _unique_order(values: FloatRow, k: int) -> Positions | None:
     """The k best in order, or None where a tie among them, or at the cut after them, leaves the order open."""
     # One entry past the cut shows whether the last one kept has an equal that is not.

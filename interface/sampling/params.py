@@ -97,6 +97,12 @@ class SamplingParams:
         neutral = self.repeat_penalty == 1 and self.frequency_penalty == 0 and self.presence_penalty == 0
         return self.repeat_last_n > 0 and not neutral
 
+    @property
+    def only_lowers(self) -> bool:
+        """Whether no penalty and no bias can raise a logit."""
+        penalties = self.repeat_penalty >= 1 and self.frequency_penalty >= 0 and self.presence_penalty >= 0
+        return (penalties or not self.has_penalties) and all(bias <= 0 for bias in self.logit_bias.values())
+
 
 def _unfit(name: str, wanted: str, value: object) -> ValueError:
     return ValueError(f"{name} must be {wanted}, not {value!r}")

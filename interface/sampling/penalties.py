@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import numpy as np
 
@@ -47,6 +47,11 @@ class PenaltyWindow:
         twin._last = self._last.copy()
         twin._counts = self._counts.copy()
         return twin
+
+    @property
+    def seen(self) -> Collection[int]:
+        """The ids whose logits the penalties change, each once."""
+        return self._counts.keys()
 
     def apply(self, logits: FloatRow) -> FloatRow:
         """The row with the logits of the ids in the window lowered; float32 ``[n_vocab]`` throughout.

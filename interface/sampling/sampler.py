@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from bloomery.interface.sampling import chain
 from bloomery.interface.sampling.candidates import Candidates, FloatRow, require_finite_best
+from bloomery.interface.sampling.drawn import Drawn
 from bloomery.interface.sampling.params import RANDOM_SEED, UINT32_MASK, SamplingParams
 from bloomery.interface.sampling.penalties import PenaltyWindow
 from bloomery.interface.sampling.rng import MersenneTwister
@@ -27,6 +28,9 @@ class Sampler:
     ``accept`` and ``sample`` are separate, as in llama-server: the prompt's ids are accepted without being sampled, a
     sampled id counts once it is accepted. Each draw takes one number from the twister, the greedy ones aside, where it
     could change nothing.
+
+    Equal logits are in the order in which llama-server's sorts leave them (``order``), for greedy ids too, and that is
+    not always the lowest id: of two best ones, 3 and 7, the default top_k of 40 takes 7 and a top_k of 1 takes 3.
     """
 
     def __init__(
@@ -85,22 +89,25 @@ class Sampler:
         Raises:
             ValueError: the row has another shape or type, or leaves no id to choose (``require_finite_best``).
         """
+        return self.draw(logits).token
+
+    def draw(self, logits: FloatRow) -> Drawn:
+        """``sample``, with what the id was drawn from."""
         if logits.shape != (self.n_vocab,) or logits.dtype != np.float32:
             raise ValueError(
                 f"a row of logits must be float32 [{self.n_vocab}], not {logits.dtype} {list(logits.shape)}"
             )
-        row = self._window.apply(chain.logit_bias(logits, self._biases))
-        return self._choose(Candidates.of_row(row))
+        return self._choose(Candidates.of_row(self._changed(logits)))
 
     def sample_best(self, ids: npt.NDArray[np.integer], logits: FloatRow) -> int | None:
         """Choose the next id from the ``best_k`` best of the row, or None where only the whole row can decide.
 
-        The answer is always the one ``sample`` gives for the row. None means that two of the entries are equal, so that
-        their order depends on the rest of the row; the state is then as it was.
+        The answer is always the one ``sample`` gives for the row. None means that two of the entries that the draw is
+        made from are equal, so that their order depends on the rest of the row; the state is then as it was.
 
         Args:
-            ids: the ``best_k`` best ids ``[k]``, best first, or all of a smaller vocabulary.
-            logits: their logits, float32 ``[k]``.
+            ids: the ``best_k`` best ids ``[k]`` or more, best first, or all of a smaller vocabulary.
+            logits: their logits in the model's row, float32 ``[k]``.
 
         Raises:
             ValueError: these are too few for the settings, or leave no id to choose.
@@ -109,30 +116,52 @@ class Sampler:
             raise ValueError(
                 f"the {len(ids)} best entries do not decide the draw, which takes {self.best_k or 'the row'}"
             )
-        if np.any(logits[1:] == logits[:-1]):
+        row = np.full(self.n_vocab, -np.inf, np.float32)
+        row[ids] = logits
+        # What is not listed was no better than the last of the list, and nothing has raised it since.
+        candidates = chain.top_k(Candidates(ids.astype(np.intp), self._changed(row)[ids]), self._deciding)
+        if np.any(candidates.logits[1:] == candidates.logits[:-1]):
             return None
-        return self._choose(Candidates(ids.astype(np.intp), logits, best_first=True))
+        return self._choose(candidates).token
 
     @property
     def best_k(self) -> int | None:
-        """How many of a row's best entries are enough for ``sample_best``; None where it takes the whole row."""
-        if self._biases or self.params.has_penalties:
+        """How many of a row's best entries are enough for ``sample_best``; None where it takes the whole row.
+
+        Each id that a bias or a penalty lowers may leave the best, and the next one of the row then follows. So the
+        number grows while the penalty window fills.
+        """
+        if self._deciding == 0 or not self.params.only_lowers:
             return None
+        return self._deciding + len(self._biases.keys() | self._window.seen)
+
+    @property
+    def _deciding(self) -> int:
+        """How many of the best entries after biases and penalties decide a draw, 0 where all do.
+
+        The last one is not drawn from: it shows whether the one before has an equal.
+        """
         if self.params.is_greedy:
             return 2
-        return self.params.top_k + 1 if self.params.top_k > 0 else None
+        return self.params.top_k + 1 if self.params.top_k > 0 else 0
 
-    def _choose(self, candidates: Candidates) -> int:
+    def _changed(self, logits: FloatRow) -> FloatRow:
+        """The row after biases and penalties, float32 ``[n_vocab]``."""
+        return self._window.apply(chain.logit_bias(logits, self._biases))
+
+    def _choose(self, candidates: Candidates) -> Drawn:
         """The chain after the penalties."""
         require_finite_best(candidates.logits, "sampling")
         if self.params.is_greedy:
             best = int(np.argmax(candidates.logits))
             if np.count_nonzero(candidates.logits == candidates.logits[best]) == 1:
-                return int(candidates.ids[best])  # No cut removes the one best id, and no draw misses it.
+                # No cut removes the one best id, and no draw misses it.
+                alone = candidates.take(slice(best, best + 1), best_first=True)
+                return Drawn(alone, np.ones(1, np.float32), 0)
         candidates = chain.narrow(candidates, self.params)
         require_finite_best(candidates.logits, f"temperature {self.params.temperature} is too near 0 (0 is greedy)")
-        chosen, _ = chain.draw(candidates, self._twister.uniform())
-        return int(candidates.ids[chosen])
+        chosen, probabilities = chain.draw(candidates, self._twister.uniform())
+        return Drawn(candidates, probabilities, chosen)
 
 
 def _require_token(token: int, n_vocab: int, where: str = "") -> None:

@@ -17,15 +17,16 @@ def token_json(token: Token) -> dict[str, Any] | None:
     """The entry of one id, None when its probabilities were not asked for."""
     if token.own is None:
         return None
-    return _entry(token.own) | {"top_logprobs": [_entry(each) for each in token.best]}
+    key = "prob" if token.after_sampling else "logprob"
+    return _entry(token.own, key) | {f"top_{key}s": [_entry(each, key) for each in token.best]}
 
 
-def _entry(probability: Probability) -> dict[str, Any]:
+def _entry(probability: Probability, key: str) -> dict[str, Any]:
     return {
         "id": probability.id,
         "token": _text(probability.piece),
         "bytes": list(probability.piece),
-        "logprob": max(probability.logprob, _LOWEST),
+        key: max(probability.value, _LOWEST),
     }
 
 

@@ -80,7 +80,7 @@ def generation_settings(options: Options, banned: Iterable[int] = ()) -> dict[st
         "samplers": list(options.samplers),
         "speculative.types": "none",
         "timings_per_token": options.timings_per_token,
-        "post_sampling_probs": False,
+        "post_sampling_probs": options.post_sampling_probs,
         "backend_sampling": False,
         "lora": [],
     }
@@ -94,6 +94,7 @@ def slot_params(generation: Generation) -> dict[str, Any]:
         samplers=DEFAULT_SAMPLERS,
         n_predict=generation.n_predict,
         n_probs=generation.n_probs,
+        post_sampling_probs=generation.post_sampling_probs,
     )
     return _without_texts(generation_settings(options))
 

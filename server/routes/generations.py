@@ -27,6 +27,7 @@ def generations(
             cache_prompt=options.cache_prompt,
             id_slot=options.id_slot,
             n_probs=options.n_probs,
+            post_sampling_probs=options.post_sampling_probs,
             # Timings in a running stream are made of the prompt's progress.
             return_progress=options.stream and (options.return_progress or options.timings_per_token),
             preserved=preserved,

@@ -243,7 +243,7 @@ def test_probabilities_are_the_models_own_whatever_the_sampling() -> None:
     assert token.own.piece == b"y"
     assert token.best[0].piece == b"x"
     assert len(token.best) == 2
-    assert token.best[0].logprob - token.own.logprob == pytest.approx(10.0, abs=1e-4)
+    assert token.best[0].value - token.own.value == pytest.approx(10.0, abs=1e-4)
 
 
 def test_penalties_see_the_prompt() -> None:

@@ -112,3 +112,24 @@ def test_reported_probabilities_are_those_of_the_server():
             assert np.array_equal(ours, theirs)
             compared += len(ours)
     assert compared > 10_000
+
+
+def test_probabilities_after_sampling_are_those_of_the_server():
+    compared = 0
+    for case in of_kind("after"):
+        sampler = sampler_of(case, len(TABLE))
+        previous = case["prompt"][-1]
+        for token, probability, best in case["reported"]:
+            drawn = sampler.draw(TABLE[previous])
+            sampler.accept(token)
+            previous = token
+            assert (drawn.token, drawn.probability) == (token, probability), case
+            assert [list(entry) for entry in drawn.best(case["params"]["n_probs"])] == best, case
+            compared += len(best)
+    assert compared > 1_000
+
+
+def test_fifty_seeds_of_the_default_settings_are_recorded():
+    defaults = [case for case in of_kind("server") if case["params"].keys() == {"seed", "ignore_eos", "logit_bias"}]
+    assert len({case["params"]["seed"] for case in defaults}) == 50
+    assert {len(case["drawn"]) for case in defaults} == {64}

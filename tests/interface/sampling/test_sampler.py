@@ -92,21 +92,72 @@ def test_ignore_eos_outweighs_a_bias(row, seed):
     assert Sampler(params, n_vocab=N_VOCAB, eog_ids=[7, 9], seed=seed).sample(row) not in (7, 9)
 
 
-@given(rows, settings, seeds)
-def test_the_best_of_a_row_give_the_draw_of_the_row_or_none(row, params, seed):
-    sampler = Sampler(params, n_vocab=N_VOCAB, seed=seed)
-    k = sampler.best_k
-    if k is None:
-        return
-    ids = np.lexsort((np.arange(N_VOCAB), -row))[:k].astype(np.int32)
-    on_row = sampler.copy()
-    drawn = sampler.sample_best(ids, row[ids])
-    expected = on_row.sample(row)
-    if drawn is None:
-        assert len(set(row[ids].tolist())) < len(ids)
-        drawn = sampler.sample(row)
-    assert drawn == expected
-    assert sampler.sample(row) == on_row.sample(row)
+lowering = st.builds(
+    SamplingParams,
+    temperature=st.sampled_from([0.0, 0.8, 7.0]),
+    top_k=st.sampled_from([1, 5, 20, 40]),
+    top_p=unit,
+    min_p=unit,
+    repeat_penalty=st.sampled_from([1.0, 1.3, 50.0]),
+    presence_penalty=st.sampled_from([0.0, 0.5, 100.0]),
+    frequency_penalty=st.sampled_from([0.0, 0.25]),
+    repeat_last_n=st.sampled_from([0, 3, 64]),
+    logit_bias=st.dictionaries(st.integers(0, N_VOCAB - 1), st.sampled_from([-np.inf, -20.0, -0.5, 0.0]), max_size=5),
+    ignore_eos=st.booleans(),
+)
+
+
+def best_of(row, k):
+    """The k best as an engine has them: the lower id first among equals."""
+    ids = np.lexsort((np.arange(len(row)), -row))[:k].astype(np.int32)
+    return ids, row[ids]
+
+
+@given(st.lists(rows, min_size=1, max_size=4), settings | lowering, seeds, st.lists(st.integers(0, N_VOCAB - 1)))
+def test_the_best_of_a_row_give_the_draw_of_the_row_or_none(some_rows, params, seed, prompt):
+    sampler = Sampler(params, n_vocab=N_VOCAB, eog_ids=[7, 9], seed=seed)
+    sampler.accept_all(prompt)
+    for row in some_rows:
+        k = sampler.best_k
+        if k is None:
+            return
+        on_row = sampler.copy()
+        drawn = sampler.sample_best(*best_of(row, k))
+        expected = on_row.sample(row)
+        if drawn is None:
+            assert len(set(row.tolist())) < N_VOCAB or params.has_penalties or params.logit_bias
+            drawn = sampler.sample(row)
+        assert drawn == expected
+        assert sampler.sample(row) == on_row.sample(row)
+        sampler.accept(drawn)
+
+
+@given(st.integers(0, 2**32), lowering, seeds, st.lists(st.integers(0, N_VOCAB - 1), max_size=10))
+def test_the_64_best_give_the_draw_where_fewer_are_enough(row_seed, params, seed, prompt):
+    row = np.random.default_rng(row_seed).normal(size=300).astype(np.float32)
+    sampler = Sampler(params, n_vocab=300, eog_ids=[7, 9], seed=seed)
+    sampler.accept_all(prompt)
+    assert sampler.best_k <= 64
+    drawn = sampler.copy().sample_best(*best_of(row, 64))
+    assert drawn == sampler.copy().sample_best(*best_of(row, sampler.best_k))
+    assert drawn in (None, sampler.sample(row))
+
+
+def test_how_many_of_the_best_are_enough_grows_with_what_is_lowered():
+    sampler = Sampler(SamplingParams(repeat_penalty=1.1, logit_bias={3: -1.0}), n_vocab=N_VOCAB)
+    assert sampler.best_k == 41 + 1
+    sampler.accept_all([3, 4, 4, 5])
+    assert sampler.best_k == 41 + 3
+    greedy = SamplingParams(temperature=0, ignore_eos=True)
+    assert Sampler(greedy, n_vocab=N_VOCAB, eog_ids=[7, 9]).best_k == 2 + 2
+
+
+@pytest.mark.parametrize(
+    "raising",
+    [{"repeat_penalty": 0.9}, {"presence_penalty": -0.1}, {"frequency_penalty": -0.1}, {"logit_bias": {1: 0.5}}],
+)
+def test_an_id_that_may_rise_takes_the_whole_row(raising):
+    assert Sampler(SamplingParams(temperature=0, **raising), n_vocab=N_VOCAB).best_k is None
 
 
 @given(rows, settings, st.floats(0, 1, exclude_max=True))
@@ -115,6 +166,19 @@ def test_what_is_drawn_by_sums_to_one(row, params, uniform):
     chosen, drawn_by = chain.draw(candidates, uniform)
     assert drawn_by.astype(np.float64).sum() == pytest.approx(1, abs=1e-5)
     assert drawn_by[chosen] > 0
+
+
+@given(rows, settings, seeds, st.integers(0, N_VOCAB + 5))
+def test_what_a_draw_reports_is_what_it_was_drawn_from(row, params, seed, k):
+    drawn = Sampler(params, n_vocab=N_VOCAB, seed=seed).draw(row)
+    every = drawn.best(N_VOCAB)
+    assert drawn.best(k) == every[:k]
+    assert (drawn.token, drawn.probability) in every
+    values = [entry.probability for entry in every]
+    assert values == sorted(values, reverse=True)
+    assert values[-1] > 0
+    assert sum(values) == pytest.approx(1, abs=1e-5)
+    assert len({entry.id for entry in every}) == len(every)
 
 
 def test_settings_count_as_the_float32_they_become():
@@ -171,7 +235,7 @@ def test_foreign_ids_are_refused():
         Sampler(SamplingParams(), n_vocab=N_VOCAB).accept(60)
 
 
-@pytest.mark.parametrize("params", [{}, {"top_k": 0}, {"repeat_penalty": 1.5}, {"logit_bias": {1: 1.0}}])
+@pytest.mark.parametrize("params", [{}, {"top_k": 0}, {"repeat_penalty": 0.5}, {"logit_bias": {1: 1.0}}])
 def test_too_few_of_the_best_are_refused(params):
     sampler = Sampler(SamplingParams(**params), n_vocab=N_VOCAB)
     with pytest.raises(ValueError, match="do not decide"):
