@@ -1,8 +1,8 @@
-"""Weights as the op set sees them: stored bytes, decoded in fixed blocks of rows when a product needs them.
+"""Weights as the op set sees them: stored bytes, decoded in blocks of rows when a product needs them.
 
 A file larger than memory still runs: decoded blocks are kept only up to a budget of bytes, and every other block is
-decoded again for each use. The boundaries of the blocks depend on the weight's shape alone, so the budget changes the
-time and never a bit of the result.
+decoded again for each use. A product does not see where one block ends, so the budget changes the time and never a bit
+of the result.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bloomery.interface.spec import WeightRef
 
 Floats = npt.NDArray[np.float32]
 
-# Weights in one decoded block: 16 MiB of float32, enough for a product to run at full speed.
+# Weights in one decoded block: 16 MiB of float32, which the system may keep in large pages.
 BLOCK_WEIGHTS = 1 << 22
 
 
