@@ -4,12 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 
-.PHONY: help serve test check lint types oracle recordings demo-model clean
+.PHONY: help serve test check lint types faults oracle recordings demo-model clean
 
 help:
 	@echo "make serve       set up, and serve the embedded demo model on http://127.0.0.1:8080 (ARGS=\"--port 9000\")"
 	@echo "make test        set up, and run the tests (ARGS=\"-k name\")"
 	@echo "make check       lint, types and tests: what CI runs"
+	@echo "make faults      plant faults into a copy and see the conformance suite notice each (about ten minutes)"
 	@echo "make oracle      the tests that need a real llama-server, from the oracle extra"
 	@echo "make recordings  record the real llama-server again into conformance/recordings"
 	@echo "make demo-model  train the demo model again (about an hour and a half)"
@@ -44,11 +45,14 @@ types: $(VENV)/ready-check $(VENV)/ready-test
 
 check: lint types test
 
+faults: $(VENV)/ready-test
+	@$(BIN)/python -m tools.planted_faults $(ARGS)
+
 oracle: $(VENV)/ready-oracle $(VENV)/ready-test
 	@$(BIN)/python -m pytest -q -m oracle $(ARGS)
 
 recordings: $(VENV)/ready-oracle
-	@$(BIN)/python -m bloomery.conformance.record --out conformance/recordings $(ARGS)
+	@$(BIN)/bloomery-conformance record --oracle --out conformance/recordings $(ARGS)
 
 demo-model: $(VENV)/ready-train $(VENV)/ready-oracle
 	@$(BIN)/python -m tools.demo_model $(ARGS)

@@ -21,6 +21,9 @@ class AcceleratedProvider:
     def bytes_per_cell(self, _spec: ModelSpec) -> int:
         raise EngineError(_WHY)
 
+    def bytes_per_sequence(self, _spec: ModelSpec, _n_trial: int) -> int:
+        raise EngineError(_WHY)
+
     def open(self, _file: GgufFile, _description: ModelDescription, _options: EngineOptions) -> Engine:
         raise EngineError(_WHY)
 

@@ -95,7 +95,7 @@ def differences(theirs: Any, ours: Any, path: str = "") -> Iterator[Difference]:
 
 
 def _equal(theirs: Any, ours: Any, path: str) -> bool:
-    if path.endswith(".logprob") and isinstance(theirs, float) and isinstance(ours, float):
+    if path.endswith((".logprob", ".prob")) and isinstance(theirs, float) and isinstance(ours, float):
         return abs(theirs - ours) <= LOGPROB_BAND
     # 1, 1.0 and true are three things to a client.
     return type(theirs) is type(ours) and bool(theirs == ours)

@@ -62,6 +62,23 @@ class Seeded:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Drafted:
+    """The ids a prompt is continued with while the server drafts with the model's own layer.
+
+    `proposed` and `accepted` are the server's counts of drafted ids and of those that were the request's own picks.
+    """
+
+    kind: ClassVar[str] = "drafted"
+    name: str
+    prompt: tuple[int, ...]
+    request: Mapping[str, Any]
+    ids: tuple[int, ...]
+    stop_type: str
+    proposed: int
+    accepted: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Exchange:
     """One HTTP request and its answer, byte for byte.
 
@@ -81,9 +98,9 @@ class Exchange:
     chunks: tuple[bytes, ...] | None
 
 
-Case = Distribution | Greedy | Seeded | Exchange
-C = TypeVar("C", Distribution, Greedy, Seeded, Exchange)
-KINDS: Mapping[str, type[Case]] = {kind.kind: kind for kind in (Distribution, Greedy, Seeded, Exchange)}
+Case = Distribution | Greedy | Seeded | Drafted | Exchange
+C = TypeVar("C", Distribution, Greedy, Seeded, Drafted, Exchange)
+KINDS: Mapping[str, type[Case]] = {kind.kind: kind for kind in (Distribution, Greedy, Seeded, Drafted, Exchange)}
 
 
 def _to_text(raw: bytes | None) -> Any:
@@ -123,7 +140,7 @@ def to_json(case: Case) -> Json:
 def from_json(line: Json) -> Case:
     """The inverse of `to_json`.  Raises KeyError, TypeError or ValueError on a line that is no case."""
     fields = dict(line)
-    kind: Literal["distribution", "greedy", "seeded", "exchange"] = fields.pop("kind")
+    kind: Literal["distribution", "greedy", "seeded", "drafted", "exchange"] = fields.pop("kind")
     if kind == "exchange":
         chunks = fields.pop("chunks", None)
         fields["chunks"] = None if chunks is None else tuple(_to_bytes(chunk) for chunk in chunks)

@@ -1,4 +1,4 @@
-"""Hold an engine against a recorded set: distributions, greedy ids, seeded ids.
+"""Hold an engine against a recorded set: distributions, greedy ids, decoding, seeded ids.
 
     report = check_set("qwen3-a-f32.strict", engine="reference")
     assert report.passed, report
@@ -10,22 +10,22 @@ next one. As long as all agree, that is the same as generating them. One continu
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from bloomery.conformance.bands import Band, band_of
+from bloomery.conformance.bands import BANDS, Band, band_of
 from bloomery.conformance.cases import Distribution, Greedy, Seeded
 from bloomery.conformance.compare import Choices, choices, outside, profile, row_distance
+from bloomery.conformance.finding import Finding, Plot
 from bloomery.conformance.fixtures import fixture, sha256_of
+from bloomery.conformance.opening import EngineName, Model
 from bloomery.conformance.recording import RECORDINGS, RecordingSet, load_set
-from bloomery.interface import registry
-from bloomery.interface.engine import Engine, EngineOptions, Rows, Span
-from bloomery.interface.files.gguf import open_gguf
+from bloomery.interface.engine import Engine, Rows, Span
 from bloomery.interface.sampling.params import SamplingParams
 from bloomery.interface.sampling.sampler import Sampler
 from bloomery.interface.tokenizer.load import load_tokenizer
@@ -35,31 +35,24 @@ Floats = npt.NDArray[np.float32]
 _SAMPLING_FIELDS = frozenset(known.name for known in fields(SamplingParams))
 # Fields of a recorded request that say nothing about which ids come.
 _OTHER_FIELDS = frozenset({"cache_prompt", "return_tokens", "n_predict", "post_sampling_probs"})
-
-
-@dataclass(frozen=True, kw_only=True)
-class Finding:
-    """One check's outcome: the numbers it measured, and a sentence for each thing that is wrong."""
-
-    check: str
-    measured: Mapping[str, float]
-    wrong: tuple[str, ...] = ()
+# The numerics that bands were derived for.
+_NUMERICS = frozenset(numerics for _, _, numerics in BANDS)
 
 
 @dataclass(frozen=True, kw_only=True)
 class EngineReport:
-    """All findings of an engine on one set. `skipped` names the cases that no check took, each with the reason."""
+    """All findings of an engine on one set."""
 
     set_name: str
     engine: str
     band: Band
     findings: tuple[Finding, ...]
-    skipped: tuple[str, ...] = field(default=())
 
     @property
     def passed(self) -> bool:
         """Whether something was checked and nothing was wrong."""
-        return bool(self.findings) and not any(finding.wrong for finding in self.findings)
+        verdicts = {finding.verdict for finding in self.findings}
+        return "passed" in verdicts and "failed" not in verdicts
 
     def __str__(self) -> str:
         lines = [f"{self.set_name} on {self.engine}: {'passed' if self.passed else 'FAILED'} (band: {self.band.why})"]
@@ -67,8 +60,8 @@ class EngineReport:
             numbers = ", ".join(f"{name} {value:.3g}" for name, value in finding.measured.items())
             lines.append(f"  {finding.check}: {numbers}")
             lines += [f"    {sentence}" for sentence in finding.wrong]
-        if self.skipped:
-            lines.append(f"  skipped {len(self.skipped)} cases: {'; '.join(self.skipped)}")
+            if finding.skipped is not None:
+                lines.append(f"    skipped: {finding.skipped}")
         return "\n".join(lines)
 
 
@@ -102,7 +95,21 @@ def check_distributions(engine: Engine, recording: RecordingSet, band: Band) -> 
         wrong.append(f"{len(slips)} of {len(distances)} sure best tokens are others; the first: {slips[0]}")
     if wrong:
         wrong.append(f"the farthest row is {worst[0]}")
-    yield Finding(check="distributions", measured=asdict(measured), wrong=tuple(wrong))
+    plot = Plot(
+        kind="histogram",
+        title="distance of each row, over the oracle's ten best",
+        rows=(tuple(distance.top for distance in distances),),
+        x="difference of log-probability",
+        band=band.most if band.most is not None else band.p99 if band.p99 is not None else band.p90,
+        log=True,
+    )
+    yield Finding(
+        subject=recording.name,
+        check="distributions",
+        measured=asdict(measured),
+        wrong=tuple(wrong),
+        plots=(plot,),
+    )
 
 
 def check_greedy(engine: Engine, recording: RecordingSet, band: Band) -> Iterator[Finding]:
@@ -124,7 +131,7 @@ def check_greedy(engine: Engine, recording: RecordingSet, band: Band) -> Iterato
     if slips > band.slips * steps:
         wrong.append(f"{slips} of {steps} ids differ where the oracle led by {band.sure:g} or more")
     measured = {"steps": steps, "flips": flips, "slips": slips, "prefixes": sum(one.prefix for one in found)}
-    yield Finding(check="greedy ids", measured=measured, wrong=tuple(wrong))
+    yield Finding(subject=recording.name, check="greedy ids", measured=measured, wrong=tuple(wrong))
 
 
 def check_decoding(engine: Engine, recording: RecordingSet, band: Band) -> Iterator[Finding]:
@@ -138,7 +145,8 @@ def check_decoding(engine: Engine, recording: RecordingSet, band: Band) -> Itera
             place = outcome.prefix
             lead = f"with a lead of {leads[place]:.3g}"
             wrong.append(f"id {place} is {chosen[place]}, the oracle's {case.ids[place]} {lead}")
-        yield Finding(check=f"decoding {case.name}", measured={"prefix": outcome.prefix}, wrong=tuple(wrong))
+        measured = {"prefix": outcome.prefix}
+        yield Finding(subject=recording.name, check=f"decoding {case.name}", measured=measured, wrong=tuple(wrong))
 
 
 def _generate(engine: Engine, case: Greedy) -> list[int]:
@@ -168,17 +176,16 @@ def sampling_params(request: Mapping[str, Any]) -> SamplingParams | None:
     return SamplingParams(**asked)
 
 
-def check_seeded(
-    engine: Engine, recording: RecordingSet, eog_ids: Collection[int], skipped: list[str]
-) -> Iterator[Finding]:
-    """Each recorded draw on the oracle's text: every id equal."""
+def check_seeded(engine: Engine, recording: RecordingSet, eog_ids: Collection[int]) -> Iterator[Finding]:
+    """Each recorded draw on the oracle's text: every id equal. Draws of a sampler that is not offered are skipped."""
     n_vocab = engine.spec.n_vocab
     n_cases = n_ids = 0
     wrong: list[str] = []
+    left_out: list[str] = []
     for case in recording.cases(Seeded):
         params = sampling_params(case.request)
         if params is None:
-            skipped.append(f"{case.name}: a sampler that is not offered")
+            left_out.append(case.name)
             continue
         ids = (*case.prompt, *case.ids[:-1])
         rows = _read(engine, ids, range(len(case.prompt) - 1, len(ids)))
@@ -193,26 +200,41 @@ def check_seeded(
             sampler.accept(drawn)
             n_ids += 1
     if n_cases:
-        yield Finding(check="seeded ids", measured={"cases": n_cases, "ids": n_ids}, wrong=tuple(wrong))
+        measured = {"cases": n_cases, "ids": n_ids}
+        yield Finding(subject=recording.name, check="seeded ids", measured=measured, wrong=tuple(wrong))
+    if left_out:
+        why = f"samplers that are not offered: {'; '.join(left_out)}"
+        yield Finding(subject=recording.name, check="seeded ids of other samplers", measured={}, skipped=why)
+
+
+RecordedCheck = Callable[[Engine, RecordingSet, Band, Collection[int]], Iterator[Finding]]
+
+# By name, the most telling first.
+RECORDED_CHECKS: Mapping[str, RecordedCheck] = {
+    "distributions": lambda engine, recording, band, _eog_ids: check_distributions(engine, recording, band),
+    "greedy ids": lambda engine, recording, band, _eog_ids: check_greedy(engine, recording, band),
+    "decoding": lambda engine, recording, band, _eog_ids: check_decoding(engine, recording, band),
+    "seeded ids": lambda engine, recording, _band, eog_ids: check_seeded(engine, recording, eog_ids),
+}
+
+
+def band_for(engine: Engine, recording: RecordingSet) -> Band:
+    """The band of the set's weights and configuration and the engine's numerics; an op set's of another name than those
+    that have bands is that of `exact`, which is the definition it is held to."""
+    numerics = engine.options.numerics if engine.options.numerics in _NUMERICS else "exact"
+    return band_of(recording.manifest.weights, recording.manifest.settings["configuration"], numerics)
 
 
 def check_engine(engine: Engine, recording: RecordingSet, *, eog_ids: Collection[int] = ()) -> EngineReport:
     """All checks. The engine has the set's model open, with room for one sequence of the recorded prompts and ids."""
-    settings, manifest = recording.manifest.settings, recording.manifest
-    band = band_of(manifest.weights, settings["configuration"], engine.options.numerics)
-    skipped: list[str] = []
-    findings = [
-        *check_distributions(engine, recording, band),
-        *check_greedy(engine, recording, band),
-        *check_decoding(engine, recording, band),
-        *check_seeded(engine, recording, eog_ids, skipped),
-    ]
+    band = band_for(engine, recording)
     return EngineReport(
         set_name=recording.name,
         engine=f"{engine.name} ({engine.options.numerics})",
         band=band,
-        findings=tuple(findings),
-        skipped=tuple(skipped),
+        findings=tuple(
+            finding for check in RECORDED_CHECKS.values() for finding in check(engine, recording, band, eog_ids)
+        ),
     )
 
 
@@ -226,19 +248,23 @@ def check_set(
 ) -> EngineReport:
     """Make or find the set's fixture, open it with the engine of that name, and check it."""
     recording = load_set(name, recordings)
+    model = model_of(recording, fixtures)
+    opened = model.open(EngineName(engine=engine, numerics=numerics), n_ctx=int(recording.manifest.settings["n_ctx"]))
+    try:
+        return check_engine(opened, recording, eog_ids=load_tokenizer(model.file.metadata).eog_ids)
+    finally:
+        opened.close()
+
+
+def model_of(recording: RecordingSet, fixtures: Path | None = None) -> Model:
+    """The model a set was recorded of.  Raises RecordedOfAnotherFileError when this build makes another file."""
     path = fixture(recording.manifest.model, fixtures)
     if sha256_of(path) != recording.manifest.model_sha256:
         raise RecordedOfAnotherFileError(
-            f"{name} was recorded of another {recording.manifest.model} than this build makes; record it again"
+            f"{recording.name} was recorded of another {recording.manifest.model} than this build makes; "
+            "record it again"
         )
-    file = open_gguf(path)
-    description = registry.family(str(file.metadata["general.architecture"]))(file)
-    options = EngineOptions(n_ctx=int(recording.manifest.settings["n_ctx"]), numerics=numerics)
-    opened = registry.engine(engine).open(file, description, options)
-    try:
-        return check_engine(opened, recording, eog_ids=load_tokenizer(file.metadata).eog_ids)
-    finally:
-        opened.close()
+    return Model(path)
 
 
 class RecordedOfAnotherFileError(RuntimeError):

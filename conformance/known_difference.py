@@ -42,8 +42,9 @@ def _matcher(pattern: str) -> re.Pattern[str]:
 
 EVERY = ("*",)
 TEXT, THINK, CALLS, BRANCH = "http-text", "http-think", "http-calls", "http-branch"
+PROBABILITIES, RANDOM = "http-probabilities", "http-random"
 REFUSALS, STATUS, ALIAS, KEYS, TOKENIZER = "http-refusals", "http-status", "http-alias", "http-keys", "http-tokenizer"
-GENERATING = (TEXT, THINK, CALLS, BRANCH)
+GENERATING = (TEXT, THINK, CALLS, BRANCH, PROBABILITIES, RANDOM)
 
 
 def every_case(*sets: str) -> Cases:

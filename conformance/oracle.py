@@ -38,7 +38,10 @@ class OracleError(RuntimeError):
 
 @dataclass(frozen=True, kw_only=True)
 class OracleSettings:
-    """How the server is started; everything that is not llama-server's default is here."""
+    """How the server is started; everything that is not llama-server's default is here.
+
+    draft_window: how many ids it drafts at once with the model's own draft layer; 0 for none.
+    """
 
     configuration: Configuration
     n_ctx: int = 512
@@ -49,6 +52,7 @@ class OracleSettings:
     seed: int = 42
     alias: str = ""
     api_key: str = ""
+    draft_window: int = 0
 
 
 def oracle_version() -> str:
@@ -151,6 +155,11 @@ def serve(model: str, settings: OracleSettings) -> None:
     if settings.configuration == "strict":
         p.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
         p.cache_type_k = p.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
+    if settings.draft_window:
+        draft = p.speculative.draft
+        p.speculative.types = [xllamacpp.common_speculative_type.COMMON_SPECULATIVE_TYPE_DRAFT_MTP]
+        draft.n_max = settings.draft_window
+        draft.cache_type_k, draft.cache_type_v = p.cache_type_k, p.cache_type_v
     server = xllamacpp.Server(p)
     print(server.listening_address, flush=True)
     while True:

@@ -12,19 +12,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bloomery.conformance.cases import Case, Distribution, Exchange, Greedy, Seeded
+from bloomery.conformance.cases import Case, Distribution, Drafted, Exchange, Greedy, Seeded
 from bloomery.conformance.corpus.request import Request
-from bloomery.conformance.corpus.sampling_runs import RUNS, SEEDS
+from bloomery.conformance.corpus.sampling_runs import RUNS
 from bloomery.conformance.fixtures import fixture, sha256_of
 from bloomery.conformance.fixtures.counter import integers
 from bloomery.conformance.oracle import Oracle, OracleError, oracle_version
-from bloomery.conformance.plan import LENGTHS, NUMERICS, PROMPT_IDS, Numbers, SetPlan
+from bloomery.conformance.plan import DRAFTED_RUNS, LENGTHS, NUMERICS, PROMPT_IDS, Numbers, SetPlan
 from bloomery.conformance.recording import N_BEST, Manifest, write_set
 from bloomery.conformance.wire import ask
 
 Floats = npt.NDArray[np.float32]
 
 N_CONTINUED = 64
+# After how many ids of a continuation its distribution is recorded.
+_STEPS = (0, 1, 2, 16, 32, 48, 63)
 _PROMPT_SEED = 11
 
 # A token whose text is whole: a reply that would end inside a character comes without its probabilities. It is forced
@@ -65,10 +67,10 @@ class _Rows:
         return {"best_ids": order.astype(np.uint32), "best_logprobs": np.take_along_axis(whole, order, axis=1)}
 
 
-def random_prompt(index: int) -> list[int]:
-    """`PROMPT_IDS` ids of normal tokens; the same for every model, so that they can be compared."""
+def random_prompt(index: int, n: int = PROMPT_IDS) -> list[int]:
+    """`n` ids of normal tokens; the same for every model, so that they can be compared."""
     # Ids 0..351 are bytes and merges in every fixture's vocabulary.
-    return [int(value) for value in integers(_PROMPT_SEED, f"prompt {index}", PROMPT_IDS, 352)]
+    return [int(value) for value in integers(_PROMPT_SEED, f"prompt {index}", n, 352)]
 
 
 def _lead(best: Sequence[Mapping[str, Any]]) -> float:
@@ -87,9 +89,20 @@ class _NumbersTaker:
         self._margins: list[float] = []
 
     def take(self) -> tuple[list[Case], dict[str, npt.NDArray[Any]]]:
-        cases: list[Case] = [self._distribution(index) for index in range(self._wanted.distributions)]
-        cases += [self._greedy(index) for index in range(self._wanted.greedy)]
-        cases += [self._seeded(run, seed) for run in self._wanted.runs for seed in SEEDS]
+        cases: list[Case] = [
+            self._distribution(f"random {index}", random_prompt(index), LENGTHS)
+            for index in range(self._wanted.distributions)
+        ]
+        cases += [
+            self._greedy(f"greedy {index}", random_prompt(100 + index)[: PROMPT_IDS >> (index % 3)])
+            for index in range(self._wanted.greedy)
+        ]
+        for n in self._wanted.continued:
+            continued = self._greedy(f"{n} ids", random_prompt(300, n))
+            lengths = tuple(n + step for step in _STEPS if step < len(continued.ids))
+            ids = [*continued.prompt, *continued.ids[:-1]]
+            cases += [continued, self._distribution(f"{n} ids and on", ids, lengths)]
+        cases += [self._seeded(run, seed) for run, seeds in self._wanted.runs.items() for seed in seeds]
         arrays = self._rows.arrays()
         if self._margins:
             arrays["margins"] = np.array(self._margins, np.float32)
@@ -101,19 +114,18 @@ class _NumbersTaker:
         forced = {"n_predict": 1, "temperature": 0, "logit_bias": [[_FORCED_ID, 1000]]}
         return {**_EVERY_REQUEST, **forced, "n_probs": n_probs}
 
-    def _distribution(self, index: int) -> Distribution:
-        ids = random_prompt(index)
+    def _distribution(self, name: str, ids: list[int], lengths: tuple[int, ...]) -> Distribution:
         request = self._one_row(self._n_vocab)
         first_row = len(self._rows)
         whole = hashlib.sha256()
-        for length in LENGTHS:
+        for length in lengths:
             reply = self._oracle.post("/completion", {**request, "prompt": ids[:length]})
             row = self._rows.add(reply["completion_probabilities"][0]["top_logprobs"])
             whole.update(row.astype("<f4").tobytes())
         return Distribution(
-            name=f"random {index}",
+            name=name,
             ids=tuple(ids),
-            lengths=LENGTHS,
+            lengths=lengths,
             request=request,
             first_row=first_row,
             digest=whole.hexdigest(),
@@ -123,8 +135,7 @@ class _NumbersTaker:
         reply = self._oracle.post("/completion", {**self._one_row(2), "prompt": ids})
         return reply["completion_probabilities"][0]
 
-    def _greedy(self, index: int) -> Greedy:
-        prompt = random_prompt(100 + index)[: PROMPT_IDS >> (index % 3)]
+    def _greedy(self, name: str, prompt: list[int]) -> Greedy:
         request = {**_EVERY_REQUEST, "n_predict": N_CONTINUED, "temperature": 0, "n_probs": 2}
         reply = self._oracle.post("/completion", {**request, "prompt": prompt})
         first_step = len(self._margins)
@@ -134,7 +145,7 @@ class _NumbersTaker:
             steps = [self._row_after([*prompt, *reply["tokens"][:n]]) for n in range(len(reply["tokens"]))]
         self._margins += [_lead(step["top_logprobs"]) for step in steps]
         return Greedy(
-            name=f"greedy {index}",
+            name=name,
             prompt=tuple(prompt),
             request=request,
             ids=tuple(reply["tokens"]),
@@ -153,6 +164,28 @@ class _NumbersTaker:
             ids=tuple(reply["tokens"]),
             stop_type=reply["stop_type"],
         )
+
+
+def take_drafted(oracle: Oracle, n_prompts: int) -> list[Case]:
+    """Prompts that are continued while the oracle drafts, each greedily and with a seed."""
+    cases: list[Case] = []
+    for index in range(n_prompts):
+        prompt = random_prompt(400 + index, 16)
+        for run, fields in DRAFTED_RUNS.items():
+            request = {**_EVERY_REQUEST, "n_predict": N_CONTINUED, **fields}
+            reply = oracle.post("/completion", {**request, "prompt": prompt})
+            cases.append(
+                Drafted(
+                    name=f"{run} {index}",
+                    prompt=tuple(prompt),
+                    request=request,
+                    ids=tuple(reply["tokens"]),
+                    stop_type=reply["stop_type"],
+                    proposed=reply["timings"]["draft_n"],
+                    accepted=reply["timings"]["draft_n_accepted"],
+                )
+            )
+    return cases
 
 
 def take_exchange(address: tuple[str, int], request: Request) -> Exchange:
@@ -179,11 +212,13 @@ def record(name: str, plan: SetPlan, out: Path, fixtures: Path | None = None) ->
     with Oracle(model, plan.settings) as oracle:
         if plan.numbers is not None:
             cases, arrays = _NumbersTaker(oracle, plan.numbers).take()
+        if plan.drafted:
+            cases += take_drafted(oracle, plan.drafted)
         if plan.requests is not None:
             cases += [take_exchange(oracle.address, request) for request in plan.requests()]
     manifest = Manifest(
         oracle=oracle_version(),
-        command=f"python -m bloomery.conformance.record --out conformance/recordings --only {name}",
+        command=f"bloomery-conformance record --oracle --out conformance/recordings --set {name}",
         settings=asdict(plan.settings),
         model=plan.model,
         model_sha256=sha256_of(model),

@@ -11,6 +11,7 @@ from bloomery.conformance.known_difference import (
     BRANCH,
     CALLS,
     KEYS,
+    PROBABILITIES,
     REFUSALS,
     STATUS,
     TEXT,
@@ -141,8 +142,8 @@ _REFUSALS = (
         "design",
         {
             REFUSALS: {"mirostat: 9": "mirostat", "grammar: *": "grammar", "samplers: ['unknown']": "samplers"},
-            TEXT: {"probabilities after sampling*": "post_sampling_probs", "n_indent*": "n_indent"},
-            BRANCH: {"probabilities after sampling*": "post_sampling_probs"},
+            TEXT: {"n_indent*": "n_indent"},
+            PROBABILITIES: {"text completion*": "post_sampling_probs"},
         },
     ),
     *_refusals(

@@ -127,7 +127,7 @@ def check_server(
 
     Raises ValueError for a URL that is none of a plain HTTP server.
     """
-    address = _address(url)
+    address = address_of(url)
     with KeptConnection(address) as kept:
 
         def answer(case: Exchange) -> Answer:
@@ -145,9 +145,10 @@ def check_server(
     )
 
 
-def _address(url: str) -> tuple[str, int]:
+def address_of(url: str) -> tuple[str, int]:
+    """Host and port of a plain HTTP server's URL.  Raises ValueError for any other."""
     parts = urlsplit(url)
-    if parts.scheme != "http" or parts.hostname is None:
+    if parts.scheme != "http" or parts.hostname is None or parts.path not in {"", "/"}:
         raise ValueError(f"{url}: not the address of an HTTP server, as in http://127.0.0.1:8080")
     return parts.hostname, parts.port or 80
 

@@ -10,7 +10,6 @@ import json
 import re
 from typing import Any
 
-# Keys whose value is a time, a rate, a random id, or names the build.
 _VOLATILE_KEYS = frozenset(
     {
         "created",
@@ -30,6 +29,11 @@ _RANDOM_ID = re.compile(r"(chatcmpl-|cmpl-|call_(?:\d+_)?|resp_|msg_)?[A-Za-z0-9
 NUMBER, TEXT = "<volatile number>", "<volatile text>"
 
 
+def is_volatile(key: str) -> bool:
+    """Whether the value of a key is a time, a rate, a random id, or names the build."""
+    return key in _VOLATILE_KEYS or key.endswith(_VOLATILE_SUFFIXES)
+
+
 def settled(value: Any) -> Any:
     """A JSON value with its volatile parts replaced."""
     if isinstance(value, list):
@@ -42,7 +46,7 @@ def settled(value: Any) -> Any:
 def _stand_in(key: str, value: Any) -> Any:
     if key in {"id", "tool_call_id"} and isinstance(value, str) and (random := _RANDOM_ID.fullmatch(value)):
         return f"{random[1] or ''}{TEXT}"
-    if key in _VOLATILE_KEYS or key.endswith(_VOLATILE_SUFFIXES):
+    if is_volatile(key):
         if isinstance(value, str):
             return TEXT
         if isinstance(value, int | float) and not isinstance(value, bool):

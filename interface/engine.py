@@ -184,5 +184,8 @@ class EngineProvider(Protocol):
     def bytes_per_cell(self, spec: ModelSpec) -> int:
         """State bytes one position of one sequence takes, to size a context before the load."""
 
+    def bytes_per_sequence(self, spec: ModelSpec, n_trial: int) -> int:
+        """State bytes one sequence takes besides, whatever its length, when up to `n_trial` inputs may be on trial."""
+
     def open(self, file: GgufFile, description: ModelDescription, options: EngineOptions) -> Engine:
         """Load the model.  Raises EngineError naming an option the engine does not take."""

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
-from importlib.metadata import entry_points
+from functools import cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from bloomery.interface.engine import EngineProvider
@@ -19,8 +23,14 @@ class UnknownNameError(LookupError):
     """No engine, op set or family of that name is installed; the message lists those that are."""
 
 
+@cache
+def _installed(group: str) -> dict[str, EntryPoint]:
+    """The group's entry points by name, read once: every look reads the metadata of all that is installed."""
+    return {entry.name: entry for entry in entry_points(group=group)}
+
+
 def _load(group: str, kind: str, name: str) -> Any:
-    found = {entry.name: entry for entry in entry_points(group=group)}
+    found = _installed(group)
     if name not in found:
         known = ", ".join(sorted(found)) or "none"
         raise UnknownNameError(f"no {kind} is named {name!r}; installed: {known}")
@@ -34,12 +44,27 @@ def family(architecture: str) -> FamilyReader:
 
 def families() -> list[str]:
     """The architectures that an installed family reads, in order."""
-    return sorted({entry.name for entry in entry_points(group="bloomery.families")})
+    return sorted(_installed("bloomery.families"))
 
 
 def op_set(name: str) -> Any:
-    """The op set class of that name.  Raises UnknownNameError."""
-    return _load("bloomery.opsets", "op set", name)
+    """The op set class of that name, or what `module:factory` names: one that is not installed yet.
+
+    Raises UnknownNameError.
+    """
+    return _imported(name) if ":" in name else _load("bloomery.opsets", "op set", name)
+
+
+def _imported(path: str) -> Any:
+    module, _, attribute = path.partition(":")
+    # An installed command does not look where it was started, which is where an op set under work lies; last, so that
+    # nothing installed is hidden by it.
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.append(here)
+    try:
+        return getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UnknownNameError(f"no op set is at {path!r} (module:factory): {error}") from None
 
 
 def engine(name: str) -> EngineProvider:
@@ -58,9 +83,7 @@ def choose_engine(name: str, description: ModelDescription, file: GgufFile) -> t
         if why := provider.unusable(description, file):
             raise UnknownNameError(f"--engine {name} cannot run this file: {why}; --engine auto takes one that can")
         return provider, "asked for"
-    providers = sorted(
-        (engine(entry.name) for entry in entry_points(group="bloomery.engines")), key=lambda p: -p.preference
-    )
+    providers = sorted(map(engine, _installed("bloomery.engines")), key=lambda p: -p.preference)
     passed_over: list[str] = []
     for provider in providers:
         why = provider.unusable(description, file)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bloomery.interface import coverage, registry
-from bloomery.interface.batch import Batch, PerCell
+from bloomery.interface.batch import Batch, PerCell, PerSequence
 from bloomery.interface.draft import DraftSource
 from bloomery.interface.engine import EngineError, EngineOptions, Span, TapSink
 from bloomery.interface.files.gguf import GgufFile
@@ -19,11 +19,11 @@ from bloomery.interface.machine import available_memory
 from bloomery.interface.ops import OpSet
 from bloomery.interface.spec import ModelDescription, ModelSpec
 from bloomery.interface.taps import TappedOps
-from bloomery.reference.ggml_ops import check_formats
+from bloomery.reference.ggml_ops import GgmlOps, check_formats
 from bloomery.reference.nextn_draft import NextNDraft
 from bloomery.reference.ops import NumpyOps
 from bloomery.reference.sequence import ReferenceSequence
-from bloomery.reference.state import StatePool
+from bloomery.reference.state import StatePool, lanes_for
 from bloomery.reference.threads import use_threads
 from bloomery.reference.weights import Decoded, StoredWeight
 
@@ -49,9 +49,17 @@ class HostRows:
         return values
 
     def best(self, row: int, k: int) -> tuple[Ints, Floats]:
+        values = self.values[row]
+        negated = -values
+        near = np.arange(len(values))
+        if 0 < k < len(values):
+            # Sorting a large vocabulary whole takes longer than a layer.
+            not_worse = np.flatnonzero(negated <= np.partition(negated, k - 1)[k - 1])
+            # NaN compares with nothing, and is the last of a sort.
+            near = not_worse if len(not_worse) >= k else near
         # A stable sort of the negated row puts the lower id first among equals.
-        ids = np.argsort(-self.values[row], kind="stable")[:k].astype(np.int32)
-        return ids, self.values[row][ids]
+        ids = near[np.argsort(negated[near], kind="stable")][:k].astype(np.int32)
+        return ids, values[ids]
 
 
 @dataclass(frozen=True)
@@ -197,17 +205,12 @@ def _op_set(numerics: str, weights: Iterable[StoredWeight]) -> OpSet:
 
     EngineError for another name, or for weights that the numerics has no product with.
     """
-    if numerics == "ggml-fa":
-        raise EngineError(
-            "--numerics ggml-fa: following llama.cpp's flash attention is not part of this version yet; ggml follows "
-            "llama.cpp with flash attention off and a float32 cache"
-        )
-    if numerics == "ggml":
-        check_formats(weights)
     try:
         ops: OpSet = registry.op_set(numerics)()
     except registry.UnknownNameError as error:
         raise EngineError(f"--numerics {numerics}: {error}") from None
+    if isinstance(ops, GgmlOps):
+        check_formats(weights, numerics)
     return ops
 
 
@@ -231,11 +234,19 @@ class ReferenceProvider:
         return None
 
     def bytes_per_cell(self, spec: ModelSpec) -> int:
-        states = (state for layer in state_by_layer(spec) for state in layer.values())
-        return sum(4 * math.prod(state.shape) for state in states if isinstance(state, PerCell))
+        return _bytes_of(spec, PerCell)
+
+    def bytes_per_sequence(self, spec: ModelSpec, n_trial: int) -> int:
+        return lanes_for(n_trial) * _bytes_of(spec, PerSequence)
 
     def open(self, file: GgufFile, description: ModelDescription, options: EngineOptions) -> ReferenceEngine:
         return ReferenceEngine(file, description, options)
+
+
+def _bytes_of(spec: ModelSpec, kind: type[PerCell | PerSequence]) -> int:
+    """Bytes of one entry of every state of a kind."""
+    states = (state for layer in state_by_layer(spec) for state in layer.values())
+    return sum(4 * math.prod(state.shape) for state in states if isinstance(state, kind))
 
 
 PROVIDER = ReferenceProvider()

@@ -3,9 +3,9 @@
 llama.cpp rounds the activations of a product to a format that suits the weights: half precision for half-precision
 weights, blocks of 8-bit codes under one scale for quantised ones. That rounding is most of the distance between a
 llama-server and `exact`, so this op set makes it, value by value the same
-(`bloomery.interface.files.quants.activations`), and is `exact` in everything else: keys, values and all that no
-product with a rounding format reads stay float32. Its counterpart is therefore a llama-server with flash attention off
-and a float32 cache.
+(`bloomery.interface.files.quants.activations`). GELU comes from llama.cpp's table and a norm has llama.cpp's roundings,
+because both decide codes. Everything else is `exact`: keys, values and all that no product with a rounding format
+reads stay float32. Its counterpart is therefore a llama-server with flash attention off and a float32 cache.
 
 The sums of a product with rounded activations are taken in float64 and rounded once. llama.cpp adds integers within a
 block exactly and blocks in float32, in an order that depends on the kernel, the batch and the machine; the float64
@@ -36,7 +36,21 @@ _GELU_TABLE_ENDS = 10.0
 
 
 class GgmlOps(NumpyOps):
-    """`NumpyOps` with the activations of every product rounded as llama.cpp rounds them, and GELU from its table."""
+    """`NumpyOps` with activations rounded, GELU looked up and norms scaled as llama.cpp does it."""
+
+    numerics = "ggml"
+
+    def rms_norm(self, x: Floats, weight: StoredWeight, *, eps: float) -> Floats:
+        """Squares in float32 under a sum in float64; then a root, its inverse and two products, all in float32.
+
+        These roundings show where a code hangs on one of them, so they are ggml's own (ggml-cpu/ops.cpp,
+        `ggml_compute_forward_rms_norm_f32`).
+        """
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean = ((x * x).sum(axis=-1, keepdims=True, dtype=np.float64) / x.shape[-1]).astype(np.float32)
+            factor = np.float32(1) / np.sqrt(mean + np.float32(eps))
+            normed: Floats = x * factor * weight.values()
+        return normed
 
     def geglu(self, gate: Floats, up: Floats) -> Floats:
         with np.errstate(over="ignore"):
@@ -113,8 +127,8 @@ def _with_columns(blocks: Iterable[tuple[int, Floats]], columns: Floats) -> Iter
         yield start, np.concatenate([rows, columns[start : start + len(rows)]], axis=1)
 
 
-def check_formats(weights: Iterable[StoredWeight]) -> None:
-    """EngineError naming the matrices that llama.cpp has no product with, so that there is nothing to follow."""
+def check_formats(weights: Iterable[StoredWeight], numerics: str) -> None:
+    """EngineError of that numerics, naming the matrices that llama.cpp has no product with: nothing is to follow."""
     unknown = [
         f"{weight.name} ({weight.format_name})"
         for weight in weights
@@ -122,6 +136,6 @@ def check_formats(weights: Iterable[StoredWeight]) -> None:
     ]
     if unknown:
         raise EngineError(
-            f"--numerics ggml: llama.cpp multiplies with no weights of the format of {', '.join(unknown)}; "
+            f"--numerics {numerics}: llama.cpp multiplies with no weights of the format of {', '.join(unknown)}; "
             "--numerics exact does"
         )

@@ -37,6 +37,8 @@ class NextNDraft:
         self._ops, self._kind, self._weights, self._state, self._pool = ops, kind, weights, state, pool
 
     def propose(self, asks: Sequence[Ask]) -> list[tuple[int, ...]]:
+        if not self._pool.arrays:
+            raise EngineError("the engine is closed")
         sequences = [self._own(ask) for ask in asks]
         if len(set(map(id, sequences))) != len(sequences):
             raise EngineError("one call names a sequence twice")

@@ -31,6 +31,11 @@ _OAI_LIMIT, _OAI_SLOPE = 7.0, 1.702
 class NumpyOps:
     """See `OpSet` for what each op means; only what is particular to this implementation is said here."""
 
+    # What it claims of its arithmetic (`bloomery.conformance.op_claims`).
+    numerics = "exact"
+    decides_in = "float64"
+    rows_stand_alone = True
+
     def from_host(self, values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
         return values
 
@@ -191,7 +196,7 @@ class NumpyOps:
 
     def swiglu_oai(self, gate: Floats, up: Floats) -> Floats:
         g = np.minimum(gate, np.float32(_OAI_LIMIT)).astype(np.float64)
-        u = np.clip(up, np.float32(-_OAI_LIMIT), np.float32(_OAI_LIMIT))
+        u = np.clip(up, np.float32(-_OAI_LIMIT), np.float32(_OAI_LIMIT)).astype(np.float64)
         gated: Floats = (g * expit(_OAI_SLOPE * g) * (u + 1.0)).astype(np.float32)
         return gated
 

@@ -98,7 +98,7 @@ def ssm_scan(
     y = np.empty(x.shape, np.float32)
     for t, found, left in _places(slots, read_lanes, write_lanes):
         held = state[found] * decays[t] + (steps[t] * x[t])[..., None] * into[t][:, None, :]
-        y[t] = (held @ out[t][..., None])[..., 0] + d * x[t]
+        y[t] = (held @ out[t][..., None])[..., 0] + d * x[t].astype(np.float64)
         state[left] = held
     return y
 

@@ -39,10 +39,12 @@ class ReferenceSequence:
     def lanes(self, n: int, trial: int) -> list[int]:
         """The lane of the state now, and the lane that each of the next `n` inputs leaves its state in.
 
-        Inputs share one lane until the last `trial`, which have one each. The lane of now is not written to.
+        Inputs share one lane until the last `trial`, which have one each. The lane of now is not written to. The lowest
+        lanes are taken first, so that memory for trials is touched by trials alone.
         """
+        lanes = [self._lane, *(lane for lane in range(self.pool.n_lanes) if lane != self._lane)]
         moves = np.cumsum([0, *(at == 0 or at >= n - trial for at in range(n))])
-        return [int(lane) for lane in (self._lane + moves) % self.pool.n_lanes]
+        return [lanes[move] for move in moves]
 
     def extend(self, ids: list[int], trial: int) -> None:
         """Count inputs that a pass has put into the state, the last `trial` of them to be confirmed."""

@@ -13,6 +13,13 @@ from bloomery.interface.spec import ModelSpec
 Floats = npt.NDArray[np.float32]
 
 
+def lanes_for(n_trial: int) -> int:
+    """How many lanes of a sequence's state that does not grow hold every state a pass may have to leave."""
+    # A pass leaves the lane it started from as it was, for the case that it fails, and needs one for the state before
+    # the inputs on trial and one for each of these.
+    return n_trial + 2
+
+
 class StatePool:
     """Every layer's state for `n_sequences` sequences of `n_ctx` cells.
 
@@ -25,9 +32,7 @@ class StatePool:
         self.n_ctx = n_ctx
         self.n_vocab = spec.n_vocab
         self.signature = f"reference {numerics} {spec!r}"
-        # A pass leaves the lane it started from as it was, for the case that it fails, and needs one for the state
-        # before the inputs on trial and one for each of these.
-        self.n_lanes = n_trial + 2
+        self.n_lanes = lanes_for(n_trial)
         states = state_by_layer(spec)
         self._lanes = {
             (layer, name)

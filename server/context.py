@@ -33,33 +33,52 @@ class Context:
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class StateBytes:
+    """What a sequence's state takes: for each of its positions, and once, whatever its length."""
+
+    per_cell: int
+    per_sequence: int
+
+    def of(self, n_parallel: int, per_slot: int) -> int:
+        """The bytes of all slots."""
+        return n_parallel * (per_slot * self.per_cell + self.per_sequence)
+
+    def most(self, n_parallel: int, room: int, limit: int) -> int:
+        """The most positions a slot can have in `room` bytes for all slots, up to `limit`; 0 when none fit."""
+        left = room // n_parallel - self.per_sequence
+        if left < 0:
+            return 0
+        return min(limit, left // self.per_cell) if self.per_cell else limit
+
+
 def choose_context(
-    asked: int | None, *, n_parallel: int, n_ctx_train: int, bytes_per_cell: int, available: int
+    asked: int | None, *, n_parallel: int, n_ctx_train: int, state: StateBytes, available: int
 ) -> Context:
     """The context of `n_parallel` slots on a model trained for `n_ctx_train` positions.
 
-    asked: the total of all slots, or None to choose.  bytes_per_cell: the state of one position of one sequence.
-    available: bytes of memory a process may take. Unset, all slots' states together take at most half of it, as the
-    weights need memory too: the model's limit if that fits, else the largest multiple of 1,024 that does, down to
-    4,096. A set total is split evenly, and is never cut. Raises ContextError.
+    asked: the total of all slots, or None to choose.  available: bytes of memory a process may take. Unset, all slots'
+    states together take at most half of it, as the weights need memory too: the model's limit if that fits, else the
+    largest multiple of 1,024 that does, down to 4,096. A set total is split evenly, and is never cut. Raises
+    ContextError.
     """
     if asked is not None:
-        return _split(asked, n_parallel, n_ctx_train, bytes_per_cell, available)
-    fitting = available // 2 // (n_parallel * bytes_per_cell)
-    if n_ctx_train <= fitting:
+        return _split(asked, n_parallel, n_ctx_train, state, available)
+    fitting = state.most(n_parallel, available // 2, n_ctx_train)
+    if fitting == n_ctx_train:
         return Context(rule="target", per_slot=n_ctx_train, n_parallel=n_parallel, limit=n_ctx_train)
     per_slot = fitting // STEP * STEP
     if per_slot < FLOOR:
         least = min(FLOOR, n_ctx_train)
         raise ContextError(
-            f"a context of {least} positions on each of {n_parallel} slots takes"
-            f" {least * n_parallel * bytes_per_cell} bytes, more than half of the {available} bytes of memory that are"
-            " available; name a smaller total with --ctx-size, or fewer slots with --parallel"
+            f"a context of {least} positions on each of {n_parallel} slots takes {state.of(n_parallel, least)} bytes,"
+            f" more than half of the {available} bytes of memory that are available; name a smaller total with"
+            " --ctx-size, or fewer slots with --parallel"
         )
     return Context(rule="fitted", per_slot=per_slot, n_parallel=n_parallel, limit=n_ctx_train)
 
 
-def _split(asked: int, n_parallel: int, n_ctx_train: int, bytes_per_cell: int, available: int) -> Context:
+def _split(asked: int, n_parallel: int, n_ctx_train: int, state: StateBytes, available: int) -> Context:
     per_slot = asked // n_parallel
     if per_slot < 1:
         raise ContextError(f'--ctx-size "{asked}": {n_parallel} slots cannot share {asked} positions')
@@ -68,10 +87,11 @@ def _split(asked: int, n_parallel: int, n_ctx_train: int, bytes_per_cell: int, a
             f'--ctx-size "{asked}": each of {n_parallel} slots would get {per_slot} positions, and the model is trained'
             f" for {n_ctx_train}; the most is {n_ctx_train * n_parallel}"
         )
-    needed = per_slot * n_parallel * bytes_per_cell
+    needed = state.of(n_parallel, per_slot)
     if needed > available:
+        most = n_parallel * state.most(n_parallel, available, n_ctx_train)
+        remedy = f"the most that fits is {most}" if most else "not one position fits: name fewer slots with --parallel"
         raise ContextError(
-            f'--ctx-size "{asked}" takes {needed} bytes, and {available} bytes of memory are available;'
-            f" the most that fits is {available // bytes_per_cell}"
+            f'--ctx-size "{asked}" takes {needed} bytes, and {available} bytes of memory are available; {remedy}'
         )
     return Context(rule="set", per_slot=per_slot, n_parallel=n_parallel, limit=n_ctx_train)

@@ -14,7 +14,7 @@ SEATS = (
     "ds41", "glm", "qwen38", "qwen3", "mimo2", "minimaxm3", "flint", "musespark", "solar2", "nemotron", "raon1",
     "decide", "gemma3",
 )  # fmt: skip
-SERVED_SEATS = ("qwen3", "gemma3")
+SERVED_SEATS = ("qwen3", "nemotron", "gemma3")
 MAX_REQUESTS = 64
 
 
@@ -109,7 +109,7 @@ FLAGS = (
         value="WORD",
         read=model_word,
         default=None,
-        help="a model of the catalog (demo), or the seat that must serve the file (qwen3)",
+        help="a model of the catalog (demo), or the seat that must serve the file (qwen3, nemotron ...)",
     ),
     Flag(
         spellings=("--engine",),
@@ -123,8 +123,8 @@ FLAGS = (
         value="NAME",
         read=text,
         default="exact",
-        help="the engine's arithmetic: exact, the definition that all others are judged by, or ggml, which rounds "
-        "activations before a product as llama.cpp does on a CPU",
+        help="the engine's arithmetic: exact, the definition that all others are judged by; ggml, which rounds as "
+        "llama.cpp does on a CPU; ggml-fa and ggml-fa-rows, as with flash attention in long and in short passes",
     ),
     Flag(
         spellings=("--ctx-size", "--ctx", "-c"),

@@ -16,11 +16,14 @@ from bloomery.interface.quoted import one_line
 from bloomery.interface.spec import ModelDescription
 from bloomery.interface.tokenizer import Tokenizer, TokenizerError, load_tokenizer
 from bloomery.server.chat.template import CHATML, ChatTemplate
-from bloomery.server.context import choose_context
+from bloomery.server.context import StateBytes, choose_context
 from bloomery.server.settings import Settings, SettingsError
 
 # The seats that serve several architectures; any other architecture is a seat of its own name.
-SEAT_OF = {"qwen3moe": "qwen3"}
+SEAT_OF = {"qwen3moe": "qwen3", "nemotron_h": "nemotron", "nemotron_h_moe": "nemotron"}
+# The least an engine takes. Nothing is drafted here, and a state that cannot be cut back is kept once for each input
+# that may be on trial.
+_N_TRIAL = 1
 _MAX_TEMPLATE_BYTES = 1 << 20
 # llama.cpp's enum llama_vocab_type, by the tokenizer's word in a file.
 _VOCAB_TYPES = {"none": 0, "llama": 1, "gpt2": 2, "bert": 3, "t5": 4, "rwkv": 5, "plamo2": 6}
@@ -78,7 +81,9 @@ def load_model(settings: Settings, notice: Callable[[str], None]) -> ServedModel
         settings.ctx_size,
         n_parallel=settings.parallel,
         n_ctx_train=spec.n_ctx_train,
-        bytes_per_cell=provider.bytes_per_cell(spec),
+        state=StateBytes(
+            per_cell=provider.bytes_per_cell(spec), per_sequence=provider.bytes_per_sequence(spec, _N_TRIAL)
+        ),
         available=available_memory(),
     )
     options = EngineOptions(
@@ -87,6 +92,7 @@ def load_model(settings: Settings, notice: Callable[[str], None]) -> ServedModel
         n_ubatch=settings.ubatch_size,
         threads=settings.threads,
         numerics=settings.numerics,
+        n_trial=_N_TRIAL,
     )
     name = settings.alias or file.get_str("general.name", "") or seat_of(architecture)
     file_type = _FILE_TYPES.get(file.get_int("general.file_type", -1), "unknown")

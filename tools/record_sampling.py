@@ -1,4 +1,4 @@
-"""Record what the real sampler does with fixed logits: the expectations of tests/interface/sampling.
+"""Record what the real sampler does with fixed logits: the expectations of `bloomery-conformance parts`.
 
     python -m tools.record_sampling [--out FOLDER]
 
@@ -33,7 +33,7 @@ from bloomery.conformance.oracle import Oracle, OracleSettings, oracle_version
 FloatRow = npt.NDArray[np.float32]
 Stage = Sequence[Any]
 
-FOLDER = Path(__file__).parents[1] / "tests/interface/sampling/recordings"
+FOLDER = Path(__file__).parents[1] / "conformance/recordings/parts/sampling"
 CANDIDATE = np.dtype([("id", "<i4"), ("logit", "<f4"), ("p", "<f4")])
 EOG_ID = 2
 N_TABLE = 64
@@ -386,7 +386,7 @@ def record(folder: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tools.record_sampling", description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=FOLDER, help="folder to write (default: the tests' own)")
+    parser.add_argument("--out", type=Path, default=FOLDER, help="folder to write (default: the suite's own)")
     record(parser.parse_args().out)
 
 

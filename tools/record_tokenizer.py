@@ -1,4 +1,4 @@
-"""Record the real tokenizer of llama.cpp: the expectations of tests/interface/tokenizer.
+"""Record the real tokenizer of llama.cpp: the expectations of `bloomery-conformance parts`.
 
     python -m tools.record_tokenizer [NAME ...]
 
@@ -30,10 +30,7 @@ from typing import Any
 import gguf
 import numpy as np
 
-from bloomery.conformance.oracle import Oracle, OracleSettings, oracle_version
-from bloomery.conformance.wire import ask
-from tests.interface.tokenizer.hard_texts import hard_text
-from tests.interface.tokenizer.pair_vocabulary import (
+from bloomery.conformance.fixtures.pair_vocabulary import (
     BYTE,
     CONTROL,
     NORMAL,
@@ -45,9 +42,12 @@ from tests.interface.tokenizer.pair_vocabulary import (
     pair_text,
     variant_digest,
 )
+from bloomery.conformance.oracle import Oracle, OracleSettings, oracle_version
+from bloomery.conformance.wire import ask
+from tests.interface.tokenizer.hard_texts import hard_text
 from tools.llama_vocabulary import LlamaVocabulary, add_metadata, write_vocabulary
 
-FOLDER = Path(__file__).parents[1] / "tests/interface/tokenizer/recordings"
+FOLDER = Path(__file__).parents[1] / "conformance/recordings/parts"
 
 SENTENCES = """\
 The smith opens the bloomery in the morning and the iron comes out as a bloom. Don't touch it, it's hot!

@@ -1,6 +1,6 @@
 """Sampling fields whose seeded ids are recorded, by the name of their case.
 
-Every run is asked for with several seeds. Runs cover each sampler alone and in company, and the default chain.
+Every run is asked for with a few seeds, the default chain with fifty. Runs cover each sampler alone and in company.
 """
 
 from __future__ import annotations
@@ -10,13 +10,19 @@ from typing import Any
 
 SEEDS = (1, 42, 2**31 + 7)
 
+# The edges of 32 bits, and seeds past them, which wrap; not -1, which asks for a random one.
+_EDGES = (0, 2**31 - 1, 2**31, 2**32 - 2, 2**32, 2**32 + 5, 2**33 + 2**31, -2, -7, -(2**31))
+FIFTY_SEEDS = (*SEEDS, *_EDGES, *range(1000, 1037))
+
+DEFAULT = "default"
 _OPEN: Mapping[str, Any] = {"top_k": 0, "top_p": 1.0, "min_p": 0.0}
 
 RUNS: Mapping[str, Mapping[str, Any]] = {
-    "default": {},
+    DEFAULT: {},
     "open": _OPEN,
     "hot": {**_OPEN, "temperature": 2.0},
     "cold": {"temperature": 0.3},
+    "huge temperature": {"temperature": 1e30},
     "top_k 1": {"top_k": 1},
     "top_k 3": {**_OPEN, "top_k": 3, "temperature": 1.5},
     "top_k past the vocabulary": {**_OPEN, "top_k": 100000},
@@ -31,6 +37,7 @@ RUNS: Mapping[str, Mapping[str, Any]] = {
     "repeat_penalty below one": {"repeat_penalty": 0.8, "repeat_last_n": 32},
     "repeat_last_n none": {"repeat_penalty": 1.5, "repeat_last_n": 0},
     "presence_penalty": {**_OPEN, "presence_penalty": 1.5},
+    "presence_penalty negative": {"presence_penalty": -1.25},
     "frequency_penalty": {**_OPEN, "frequency_penalty": 0.9, "repeat_last_n": 64},
     "frequency_penalty negative": {**_OPEN, "frequency_penalty": -0.7},
     "all penalties": {"repeat_penalty": 1.2, "presence_penalty": 0.4, "frequency_penalty": 0.3, "repeat_last_n": 20},
@@ -51,4 +58,4 @@ RUNS: Mapping[str, Mapping[str, Any]] = {
 }
 
 # A random model's ids part for good once a draw falls on a cumulative edge, so it gets few runs, and the common ones.
-FEW_RUNS = ("default", "hot", "cold", "top_p", "all penalties")
+FEW_RUNS = (DEFAULT, "hot", "cold", "top_p", "all penalties")

@@ -6,11 +6,11 @@ from collections import Counter
 
 import pytest
 
-from bloomery.conformance.cases import Distribution, Exchange, Greedy, Seeded
-from bloomery.conformance.corpus.sampling_runs import FEW_RUNS, RUNS, SEEDS
+from bloomery.conformance.cases import Distribution, Drafted, Exchange, Greedy, Seeded
+from bloomery.conformance.corpus.sampling_runs import FEW_RUNS, FIFTY_SEEDS, RUNS
 from bloomery.conformance.fixtures import MAKERS, pins
-from bloomery.conformance.oracle import BUILDS, PACKAGE
-from bloomery.conformance.plan import LENGTHS, PROMPT_IDS, all_plans
+from bloomery.conformance.oracle import BUILDS, PACKAGE, OracleSettings
+from bloomery.conformance.plan import DRAFTED_RUNS, LENGTHS, PROMPT_IDS, all_plans
 from bloomery.conformance.recorder import random_prompt
 from bloomery.conformance.recording import RECORDINGS, load_set, set_names
 
@@ -22,12 +22,14 @@ def test_every_planned_set_is_committed_and_no_other() -> None:
 
 
 def test_the_committed_sets_stay_small() -> None:
-    assert sum(path.stat().st_size for path in RECORDINGS.rglob("*") if path.is_file()) < 6 << 20
+    # They are cloned and installed with everything else.
+    assert sum(path.stat().st_size for path in RECORDINGS.rglob("*") if path.is_file()) < 16 << 20
 
 
 def test_plans_name_fixtures() -> None:
     assert {plan.model for plan in PLANS.values()} <= set(MAKERS)
     assert set(FEW_RUNS) <= set(RUNS)
+    assert len(set(FIFTY_SEEDS)) == 50
     assert all(plan.numbers is None or plan.requests is None for plan in PLANS.values())
 
 
@@ -37,19 +39,29 @@ def test_a_committed_set_is_of_this_plan_and_this_fixture(name: str) -> None:
     manifest = recorded.manifest
     assert manifest.model_sha256 == pins()[plan.model]
     assert (manifest.model, manifest.weights) == (plan.model, plan.weights)
-    assert manifest.settings == vars(plan.settings)
+    assert OracleSettings(**manifest.settings) == plan.settings
     assert manifest.oracle.startswith(PACKAGE)
     assert any(build in manifest.oracle for build in BUILDS.values())
     assert name in manifest.command
     if plan.numbers is not None:
-        assert len(recorded.cases(Distribution)) == plan.numbers.distributions
-        assert len(recorded.cases(Greedy)) == plan.numbers.greedy
-        assert len(recorded.cases(Seeded)) == len(plan.numbers.runs) * len(SEEDS)
+        n_continued = len(plan.numbers.continued)
+        assert len(recorded.cases(Distribution)) == plan.numbers.distributions + n_continued
+        assert len(recorded.cases(Greedy)) == plan.numbers.greedy + n_continued
+        assert len(recorded.cases(Seeded)) == sum(map(len, plan.numbers.runs.values()))
+    assert len(recorded.cases(Drafted)) == plan.drafted * len(DRAFTED_RUNS)
     if plan.requests is not None:
         asked = [(ask.name, ask.method, ask.path, ask.headers, ask.body) for ask in plan.requests()]
         answered = [(case.name, case.method, case.path, case.headers, case.body) for case in recorded.cases(Exchange)]
         assert answered == asked
         assert max(Counter(name for name, *_ in asked).values()) == 1
+
+
+def test_the_default_chain_is_recorded_with_fifty_seeds_that_wrap_at_32_bits() -> None:
+    drawn = {case.request["seed"]: case for case in load_set("chain-branch.strict").cases(Seeded)[: len(FIFTY_SEEDS)]}
+    assert tuple(drawn) == FIFTY_SEEDS
+    assert {len(case.ids) for case in drawn.values()} == {64}
+    by_start = {seed % 2**32: case.ids for seed, case in drawn.items()}
+    assert all(case.ids == by_start[seed % 2**32] for seed, case in drawn.items())
 
 
 @pytest.mark.parametrize("name", [name for name, plan in PLANS.items() if plan.numbers is not None])

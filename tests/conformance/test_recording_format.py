@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bloomery.conformance import recording
-from bloomery.conformance.cases import Case, Distribution, Exchange, Greedy, Seeded, from_json, to_json
+from bloomery.conformance.cases import Case, Distribution, Drafted, Exchange, Greedy, Seeded, from_json, to_json
 from bloomery.conformance.recording import Manifest, RecordingError, load_set, set_names, write_set
 
 MANIFEST = Manifest(
@@ -31,6 +31,7 @@ CASES: list[Case] = [
     Distribution(name="d", ids=(1, 2, 3), lengths=(1, 3), request={"n_probs": 4}, first_row=1, digest="ff"),
     GREEDY,
     Seeded(name="s", prompt=(5,), request={"seed": 1}, ids=(6,), stop_type="eos"),
+    Drafted(name="w", prompt=(7,), request={"seed": 2}, ids=(8, 9), stop_type="limit", proposed=3, accepted=1),
 ]
 ROWS = np.log(np.array([[0.1, 0.2, 0.3, 0.4], [0.4, 0.3, 0.2, 0.1], [0.1, 0.7, 0.15, 0.05]], np.float32))
 ARRAYS = {"logprobs": ROWS, "margins": np.array([9, 0.5, 0.25], np.float32)}
@@ -77,7 +78,7 @@ def test_an_exchange_survives_its_json_line(
 def test_a_set_is_read_as_it_was_written(folder: Path) -> None:
     read = load_set("one", folder)
     assert read.manifest == MANIFEST
-    assert [*read.cases(Distribution), *read.cases(Greedy), *read.cases(Seeded)] == CASES
+    assert [*read.cases(Distribution), *read.cases(Greedy), *read.cases(Seeded), *read.cases(Drafted)] == CASES
     assert read.cases(Exchange) == []
     assert set_names(folder) == ["one"]
     assert "1 distribution" in repr(read)

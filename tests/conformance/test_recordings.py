@@ -22,6 +22,10 @@ from bloomery.reference import ggml_ops
 from bloomery.reference.ops import NumpyOps
 from tests.conformance.forward64 import Forward64
 from tests.conformance.forward64_gemma3 import Gemma3Forward64, half_precision_gelu
+from tests.conformance.forward64_mimo2 import Mimo2Forward64
+from tests.conformance.forward64_minimax_m3 import MinimaxM3Forward64
+from tests.conformance.forward64_nemotron import NemotronForward64
+from tests.conformance.forward64_qwen35 import Qwen35Forward64
 
 Floats = npt.NDArray[np.float32]
 
@@ -122,7 +126,16 @@ def test_a_fault_in_reading_gemma3_is_found(fault: Callable[[Gqa], Gqa], monkeyp
 
 
 def forward_of(model: str) -> Forward64:
-    return (Gemma3Forward64 if model.startswith("gemma3") else Forward64)(fixture(model))
+    own = {
+        "gemma3": Gemma3Forward64,
+        "mimo2": Mimo2Forward64,
+        "minimaxm3": MinimaxM3Forward64,
+        "nemotron": NemotronForward64,
+        "nemotronmoe": NemotronForward64,
+        "qwen35": Qwen35Forward64,
+        "qwen35moe": Qwen35Forward64,
+    }
+    return own.get(model.partition("-")[0], Forward64)(fixture(model))
 
 
 @pytest.mark.parametrize("name", sorted({*F32_STRICT} - {*TABLED}))

@@ -10,6 +10,8 @@ from bloomery.interface import registry
 from bloomery.interface.engine import EngineError, EngineOptions, Span, Tap
 from bloomery.interface.files.gguf import open_gguf
 from bloomery.reference.engine import ReferenceEngine
+from bloomery.reference.ggml_ops import GgmlOps
+from bloomery.reference.ops import NumpyOps
 from tests.reference.test_engine import prompt, whole
 
 
@@ -49,10 +51,15 @@ def test_a_small_weight_budget_changes_no_bit() -> None:
 
 
 @pytest.mark.parametrize("model", ["qwen3-a-f32", "qwen3moe-b-f32"])
-def test_on_float32_weights_both_numerics_are_one(model: str) -> None:
+def test_on_float32_weights_both_numerics_are_one_but_for_the_roundings_of_norms(
+    model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     exact, ggml = open_engine(model, "exact"), open_engine(model, "ggml")
     ids = prompt(exact, 20)
-    np.testing.assert_array_equal(whole(ggml, ids), whole(exact, ids))
+    expected, got = whole(exact, ids), whole(ggml, ids)
+    assert 0 < np.abs(got - expected).max() < 1e-3
+    monkeypatch.setattr(GgmlOps, "rms_norm", NumpyOps.rms_norm)
+    np.testing.assert_array_equal(whole(ggml, ids), expected)
 
 
 def test_taps_carry_the_same_names_in_both_numerics() -> None:

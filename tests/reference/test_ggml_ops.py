@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import math
 import struct
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -121,6 +123,18 @@ def test_geglu_past_the_ends_of_the_table() -> None:
     assert np.isnan(OPS.geglu(np.array([[np.nan]], np.float32), np.ones((1, 1), np.float32))).all()
 
 
+@given(seed=st.integers(0, 2**32 - 1), n_heads=st.integers(1, 3))
+def test_a_norm_rounds_where_ggmls_does(seed: int, n_heads: int) -> None:
+    """Number by number: float32 squares, a float64 sum, and float32 from the mean on."""
+    x, w, eps, width = normal(seed, 2, n_heads, 24), normal(seed + 1, 24), 1e-5, 24
+    got = OPS.rms_norm(x, stored_weight(w[None], "F32"), eps=eps)
+    for row in np.ndindex(2, n_heads):
+        total = math.fsum(float(value * value) for value in x[row])
+        factor = np.float32(1) / np.sqrt(np.float32(total / width) + np.float32(eps))
+        np.testing.assert_array_equal(got[row], [value * factor * gain for value, gain in zip(x[row], w, strict=True)])
+    assert_rows_stand_alone(lambda rows: OPS.rms_norm(x[rows], stored_weight(w[None], "F32"), eps=eps), 2, seed)
+
+
 def test_float32_weights_are_exact_numerics_bit_for_bit() -> None:
     x, weight = normal(7, 9, 50), stored_weight(normal(8, 30, 50), "F32")
     np.testing.assert_array_equal(OPS.linear(x, weight), NumpyOps().linear(x, weight))
@@ -176,9 +190,9 @@ def test_what_llama_cpp_cannot_multiply_with_is_refused_by_name() -> None:
     fine = stored_weight(normal(18, 2, 32), "Q8_0")
     odd = stored_weight(normal(19, 2, 32), "Q8_1")
     vector = stored_weight(normal(20, 32), "Q8_1")
-    check_formats([fine, vector])
-    with pytest.raises(EngineError, match=r"test \(Q8_1\).*--numerics exact"):
-        check_formats([fine, odd])
+    check_formats([fine, vector], "ggml")
+    with pytest.raises(EngineError, match=r"numerics ggml-fa.*test \(Q8_1\).*--numerics exact"):
+        check_formats([fine, odd], "ggml-fa")
 
 
 def test_a_field_that_a_format_lacks_is_refused_by_name() -> None:
@@ -240,20 +254,23 @@ class GgmlInit(ctypes.Structure):
     _fields_ = (("mem_size", ctypes.c_size_t), ("mem_buffer", ctypes.c_void_p), ("no_alloc", ctypes.c_bool))
 
 
-def ggml_geglu(gate: Floats, up: Floats) -> Floats:
-    """ggml's own GEGLU of two rows, as a graph of one node."""
+def of_ggml(
+    build: Callable[[Any, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p], int], a: Floats, b: Floats
+) -> Floats:
+    """What ggml computes of two rows of floats: `build(library, context, a, b)` makes the graph's last node."""
     from tests.interface.files.test_quants_oracle import library
 
-    ggml, pointer, n = library(), ctypes.c_void_p, gate.size
-    for name in ("ggml_init", "ggml_new_tensor_2d", "ggml_get_data", "ggml_geglu_split", "ggml_new_graph"):
+    ggml, pointer, n = library(), ctypes.c_void_p, a.size
+    names = ("ggml_init", "ggml_new_tensor_2d", "ggml_get_data", "ggml_new_graph", "ggml_geglu_split", "ggml_rms_norm")
+    for name in (*names, "ggml_mul"):
         getattr(ggml, name).restype = pointer
-    context = pointer(ggml.ggml_init(GgmlInit(4 * 4 * n + (1 << 20), None, False)))
+    context = pointer(ggml.ggml_init(GgmlInit(5 * 4 * n + (1 << 20), None, False)))
     operands = []
-    for values in (gate, up):
+    for values in (a, b):
         tensor = pointer(ggml.ggml_new_tensor_2d(context, 0, ctypes.c_int64(n), ctypes.c_int64(1)))
         ctypes.memmove(ggml.ggml_get_data(tensor), values.ctypes.data, 4 * n)
         operands.append(tensor)
-    result = pointer(ggml.ggml_geglu_split(context, *operands))
+    result = pointer(build(ggml, context, *operands))
     graph = pointer(ggml.ggml_new_graph(context))
     ggml.ggml_build_forward_expand(graph, result)
     assert ggml.ggml_graph_compute_with_ctx(context, graph, 1) == 0
@@ -269,4 +286,18 @@ def test_geglu_is_ggmls_bit_for_bit() -> None:
     halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
     gate = np.concatenate([halves[np.isfinite(halves)], 5 * normal(24, 100_000)])
     for up in (np.ones_like(gate), normal(25, gate.size)):
-        np.testing.assert_array_equal(OPS.geglu(gate, up), ggml_geglu(gate, up))
+        theirs = of_ggml(lambda ggml, *operands: ggml.ggml_geglu_split(*operands), gate, up)
+        np.testing.assert_array_equal(OPS.geglu(gate, up), theirs)
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("width", [64, 640, 2048])
+def test_a_norm_is_ggmls_bit_for_bit(width: int) -> None:
+    def build(ggml: Any, context: ctypes.c_void_p, x: ctypes.c_void_p, gain: ctypes.c_void_p) -> int:
+        normed = ctypes.c_void_p(ggml.ggml_rms_norm(context, x, ctypes.c_float(1e-6)))
+        return int(ggml.ggml_mul(context, normed, gain))
+
+    for seed in range(20):
+        x, gain = 3 * normal(seed, width), normal(seed + 50, width)
+        got = OPS.rms_norm(x[None], stored_weight(gain[None], "F32"), eps=1e-6)[0]
+        np.testing.assert_array_equal(got, of_ggml(build, x, gain))

@@ -6,13 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bloomery.server.context import Context, ContextError, choose_context
+from bloomery.server.context import Context, ContextError, StateBytes, choose_context
 
 CELL = 1000
 
 
-def choose(asked: int | None = None, *, slots: int = 1, limit: int = 40960, cells: int = 10**6) -> Context:
-    return choose_context(asked, n_parallel=slots, n_ctx_train=limit, bytes_per_cell=CELL, available=cells * CELL)
+def choose(
+    asked: int | None = None, *, slots: int = 1, limit: int = 40960, cells: int = 10**6, once: int = 0, cell: int = CELL
+) -> Context:
+    """Memory for `cells` positions of CELL bytes. A position takes `cell` bytes, and a slot `once` of CELL besides."""
+    state = StateBytes(per_cell=cell, per_sequence=once * CELL)
+    return choose_context(asked, n_parallel=slots, n_ctx_train=limit, state=state, available=cells * CELL)
 
 
 @pytest.mark.parametrize(
@@ -62,12 +66,45 @@ def test_a_set_total_that_does_not_fit_is_refused_with_the_most_that_does(
     assert f'--ctx-size "{asked}"' in str(caught.value)
 
 
-@given(st.integers(1, 64), st.integers(1, 10**6), st.integers(0, 10**7))
-def test_whatever_is_chosen_fits(slots: int, limit: int, cells: int) -> None:
+@pytest.mark.parametrize(
+    ("slots", "cells", "once", "rule", "per_slot"),
+    [
+        (1, 2 * 41000, 40, "target", 40960),
+        (1, 2 * 41000, 41, "fitted", 39 * 1024),
+        (2, 4 * 41000, 41, "fitted", 39 * 1024),
+        (3, 6 * 5000, 904, "fitted", 4096),
+    ],
+)
+def test_what_a_slot_takes_whatever_its_length_is_counted_for_each(
+    slots: int, cells: int, once: int, rule: str, per_slot: int
+) -> None:
+    found = choose(slots=slots, cells=cells, once=once)
+    assert (found.rule, found.per_slot) == (rule, per_slot)
+
+
+def test_slots_that_do_not_fit_beside_what_they_take_once_are_refused() -> None:
+    with pytest.raises(ContextError, match=f"takes {3 * (4096 + 905) * CELL} bytes"):
+        choose(slots=3, cells=6 * 5000, once=905)
+    assert choose(4000, slots=2, cells=5000, once=500).per_slot == 2000
+    with pytest.raises(ContextError, match=f"takes {5002 * CELL} bytes.*the most that fits is 3998"):
+        choose(4000, slots=2, cells=5000, once=501)
+    with pytest.raises(ContextError, match="not one position fits: name fewer slots with --parallel"):
+        choose(4000, slots=2, cells=5000, once=2500)
+
+
+def test_a_model_whose_state_does_not_grow_is_served_at_its_limit_or_not() -> None:
+    assert choose(cell=0, once=2, cells=4).per_slot == 40960
+    assert choose(8192, cell=0, once=4, cells=4).per_slot == 8192
+    with pytest.raises(ContextError, match="more than half"):
+        choose(cell=0, once=3, cells=4)
+
+
+@given(slots=st.integers(1, 64), limit=st.integers(1, 10**6), cells=st.integers(0, 10**7), once=st.integers(0, 10**5))
+def test_whatever_is_chosen_fits(slots: int, limit: int, cells: int, once: int) -> None:
     try:
-        found = choose(slots=slots, limit=limit, cells=cells)
+        found = choose(slots=slots, limit=limit, cells=cells, once=once)
     except ContextError:
-        assert cells < 2 * slots * min(limit, 4096)
+        assert cells < 2 * slots * (min(limit, 4096) + once + 1)
     else:
         assert 0 < found.per_slot <= limit
-        assert 2 * slots * found.per_slot <= cells
+        assert 2 * slots * (found.per_slot + once) <= cells

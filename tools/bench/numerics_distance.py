@@ -1,17 +1,19 @@
 """Distances between this engine's numerics and a real llama-server's: the table of docs/numerics.md.
 
     python -m tools.bench.numerics_distance [--shapes qwen3moe-a ...] [--recipes q8_0 ...] [--numerics exact ggml]
-        [--seeds 5] [--prompts 16] [--ids 64] [--every 1] [--itself] [--keep FOLDER]
+        [--seeds 5] [--prompts 16] [--ids 64] [--every 1] [--configuration strict] [--passes lengths] [--itself]
+        [--keep FOLDER]
 
-Makes each fixture with other seeds, starts the oracle (flash attention off, cache in float32) on it, asks for the
-next-token distribution over the whole vocabulary after every `--every`-th id of every prompt, and reads the same
-prompts with the reference engine. Needs the `oracle` extra.
+Makes each fixture with other seeds, starts the oracle on it (`--configuration strict`: flash attention off, cache in
+float32), asks for the next-token distribution over the whole vocabulary after every `--every`-th id of every prompt,
+and reads the same prompts with the reference engine. Needs the `oracle` extra.
 
 A distance is the largest difference of log-probability over the oracle's ten best tokens; `whole` is the largest over
 the vocabulary, and KL the divergence of the engine's row from the oracle's. Flips are rows whose best token is
 another, per 1,000, with the exact binomial interval of 95 %; rows of one prompt are not independent, so the true
-interval is somewhat wider. `--itself` adds a line for llama.cpp against itself: each prompt as one batch, where the
-other rows come from one batch a length. `--keep` keeps the oracle's rows, and reads them when they are there.
+interval is somewhat wider. The oracle's rows come from one request a length; with `--passes whole` each prompt is one
+pass, and with `--passes single` every id is one. `--itself` adds a line for llama.cpp against itself: the whole prompt
+as one pass. `--keep` keeps the rows of requests, and reads them when they are there.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +34,7 @@ from bloomery.conformance.fixtures import sha256_of
 from bloomery.conformance.fixtures.catalog import RANDOM_SHAPES, write_random
 from bloomery.conformance.fixtures.counter import integers
 from bloomery.conformance.fixtures.recipes import RECIPES
-from bloomery.conformance.oracle import Oracle, OracleSettings
+from bloomery.conformance.oracle import Configuration, Oracle, OracleSettings
 from bloomery.interface import registry
 from bloomery.interface.engine import Engine, EngineOptions, Span
 from bloomery.interface.files.gguf import open_gguf
@@ -46,6 +49,9 @@ _N_IDS = 352
 _ONE_ROW = {
     "n_predict": 1, "temperature": 0, "cache_prompt": False, "return_tokens": True, "logit_bias": [[65, 1000]],
 }  # fmt: skip
+
+
+_IDS_A_PASS = {"whole": 512, "single": 1}
 
 
 @dataclass(frozen=True)
@@ -72,10 +78,10 @@ def model(shape: str, recipe: str, seed: int, n_ctx: int, folder: Path) -> Path:
     return path
 
 
-def oracle_rows(path: Path, asked: Iterable[Prompt], n_ctx: int) -> Floats:
+def oracle_rows(path: Path, asked: Iterable[Prompt], n_ctx: int, configuration: Configuration) -> Floats:
     """The oracle's log-probabilities `[rows, n_vocab]` of every length of every prompt."""
     rows = []
-    with Oracle(path, OracleSettings(configuration="strict", n_ctx=n_ctx)) as oracle:
+    with Oracle(path, OracleSettings(configuration=configuration, n_ctx=n_ctx)) as oracle:
         n_vocab = oracle.n_vocab()
         for prompt in asked:
             for length in prompt.lengths:
@@ -98,9 +104,13 @@ def engine_rows(engine: Engine, asked: Iterable[Prompt]) -> Floats:
     return np.stack(rows)
 
 
-def one_batch_rows(path: Path, asked: Iterable[Prompt], n_ctx: int, n_vocab: int) -> Floats:
-    """llama.cpp's logits `[rows, n_vocab]` of the same rows, each prompt computed whole."""
-    oracle = TappedOracle(path, n_ctx=n_ctx, n_vocab=n_vocab)
+def pass_rows(
+    path: Path, asked: Iterable[Prompt], n_ctx: int, n_vocab: int, configuration: Configuration, n_ubatch: int = 512
+) -> Floats:
+    """llama.cpp's logits `[rows, n_vocab]` of the same rows, `n_ubatch` ids a pass."""
+    oracle = TappedOracle(
+        path, n_ctx=n_ctx, n_vocab=n_vocab, configuration=configuration, n_ubatch=n_ubatch, taps=False
+    )
     try:
         return np.concatenate([oracle.run(prompt.ids)[0][[n - 1 for n in prompt.lengths]] for prompt in asked])
     finally:
@@ -145,13 +155,16 @@ def joined(parts: list[Distances]) -> Distances:
     return Distances(*(np.concatenate([getattr(part, name) for part in parts]) for name in Distances.__annotations__))
 
 
-def _oracle_rows_kept(path: Path, asked: list[Prompt], n_ctx: int, keep: Path | None) -> Floats:
+def _oracle_rows_kept(
+    path: Path, asked: list[Prompt], n_ctx: int, configuration: Configuration, keep: Path | None
+) -> Floats:
     if keep is None:
-        return oracle_rows(path, asked, n_ctx)
-    kept = keep / f"{path.stem}-{len(asked)}-{len(asked[0].ids)}-{asked[0].lengths.step}-{sha256_of(path)[:12]}.npy"
+        return oracle_rows(path, asked, n_ctx, configuration)
+    what = f"{len(asked)}-{len(asked[0].ids)}-{asked[0].lengths.step}-{configuration}"
+    kept = keep / f"{path.stem}-{what}-{sha256_of(path)[:12]}.npy"
     if not kept.exists():
         keep.mkdir(parents=True, exist_ok=True)
-        np.save(kept, oracle_rows(path, asked, n_ctx))
+        np.save(kept, oracle_rows(path, asked, n_ctx, configuration))
     return np.asarray(np.load(kept), np.float32)
 
 
@@ -165,6 +178,8 @@ def main() -> None:
     parser.add_argument("--prompts", type=int, default=16, help="prompts a model")
     parser.add_argument("--ids", type=int, default=64, help="ids a prompt")
     parser.add_argument("--every", type=int, default=1, help="compare after every so many ids")
+    parser.add_argument("--configuration", choices=get_args(Configuration), default="strict", help="the oracle's")
+    parser.add_argument("--passes", choices=["lengths", *_IDS_A_PASS], default="lengths", help="the oracle's passes")
     parser.add_argument("--itself", action="store_true", help="also llama.cpp against itself")
     parser.add_argument("--keep", type=Path, help="a folder for the oracle's rows")
     wanted = parser.parse_args()
@@ -179,16 +194,21 @@ def main() -> None:
                 for seed in range(101, 101 + wanted.seeds):
                     path = model(shape, recipe, seed, n_ctx, Path(folder))
                     asked = prompts(seed, wanted.prompts, wanted.ids, wanted.every)
-                    theirs = _oracle_rows_kept(path, asked, n_ctx, wanted.keep)
                     file = open_gguf(path)
                     description = registry.family(str(file.metadata["general.architecture"]))(file)
+                    n_vocab = description.spec.n_vocab
+                    if wanted.passes == "lengths":
+                        theirs = _oracle_rows_kept(path, asked, n_ctx, wanted.configuration, wanted.keep)
+                    else:
+                        n_ubatch = _IDS_A_PASS[wanted.passes]
+                        theirs = pass_rows(path, asked, n_ctx, n_vocab, wanted.configuration, n_ubatch)
                     for numerics, parts in found.items():
                         options = EngineOptions(n_ctx=n_ctx, numerics=numerics)
                         engine = registry.engine("reference").open(file, description, options)
                         parts.append(distances(theirs, engine_rows(engine, asked)))
                         engine.close()
                     if wanted.itself:
-                        whole = one_batch_rows(path, asked, n_ctx, theirs.shape[1])
+                        whole = pass_rows(path, asked, n_ctx, n_vocab, wanted.configuration)
                         itself.append(distances(theirs, whole))
                 if wanted.itself:
                     found["llama.cpp"] = itself

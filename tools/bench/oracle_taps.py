@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bloomery.conformance.oracle import Configuration
+
 Floats = npt.NDArray[np.float32]
 
 # Offsets in `struct llama_context_params`, with the format of what stands there and its default.
@@ -25,7 +27,8 @@ _SETTINGS = {
     "cb_eval": (88, "<Q", (0,)),
     "type_k, type_v": (104, "<2i", (1, 1)),
 }
-_F32 = 0
+_OFF, _AS_IT_IS = 0, -1
+_F32, _F16 = 0, 1
 
 
 class _Parameters(ctypes.Structure):
@@ -81,10 +84,22 @@ def _library() -> Any:
 
 
 class TappedOracle:
-    """llama.cpp on one file in this process: flash attention off, cache in float32, one thread."""
+    """llama.cpp on one file in this process, in a configuration of `bloomery.conformance.oracle` and on one thread."""
 
-    def __init__(self, path: Path, *, n_ctx: int, n_vocab: int) -> None:
-        """RuntimeError when the library is another build than the one whose structures are known here."""
+    def __init__(
+        self,
+        path: Path,
+        *,
+        n_ctx: int,
+        n_vocab: int,
+        configuration: Configuration = "strict",
+        n_ubatch: int = 512,
+        taps: bool = True,
+    ) -> None:
+        """`n_ubatch`: ids a pass.  `taps`: whether tensors are read; without, a pass is faster and its logits the same.
+
+        RuntimeError when the library is another build than the one whose structures are known here.
+        """
         self._llama = _library()
         self._quiet = _LOG(lambda _level, _text, _data: None)
         self._llama.llama_log_set(self._quiet, None)
@@ -97,7 +112,10 @@ class TappedOracle:
         for name, (offset, layout, default) in _SETTINGS.items():
             if struct.unpack_from(layout, raw, offset) != default:
                 raise RuntimeError(f"the library is not llama.cpp b11549: it has no {name} of {default} at {offset}")
-        wanted = [(n_ctx, 2048, 512, 1), (1, 1), (0,), (ctypes.cast(self._tap, ctypes.c_void_p).value,), (_F32, _F32)]
+        seen = ctypes.cast(self._tap, ctypes.c_void_p).value if taps else 0
+        # Left as it is, flash attention is on.
+        attention, cache = (_OFF, _F32) if configuration == "strict" else (_AS_IT_IS, _F16)
+        wanted = [(n_ctx, 2048, n_ubatch, 1), (1, 1), (attention,), (seen,), (cache, cache)]
         for (offset, layout, _), values in zip(_SETTINGS.values(), wanted, strict=True):
             struct.pack_into(layout, raw, offset, *values)
         defaults = self._llama.llama_model_default_params()

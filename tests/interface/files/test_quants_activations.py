@@ -3,45 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bloomery.conformance.ggml_digests import GGML_ROUNDED, decoded_digest, rows_to_round, uniform
 from bloomery.interface.files.quants import FORMATS, UnsupportedFormat, by_name, decode, encode
 from bloomery.interface.files.quants.activations import ACTIVATION_FORMATS, codes_and_scales, round_to
-from tests.interface.files.test_quants import decoded_digest, uniform
-
-# `decoded_digest` of what llama.cpp b11549 on an x86 processor with AVX2 makes of `rows_to_round`.
-GGML_ROUNDED = {
-    "F16": "a8fe7b8f8e7df1da728b001c2945504d8d5b34d858f039e8963a34ceef81fb3e",
-    "BF16": "2c702ef2c7b015bd4baeb07da1c8a310afe137127dc54cbf215ea0273b3e5541",
-    "Q8_0": "56715acc0b40cdf2fd65ac261cd808dff2e245bca690e2a4167df055564646ed",
-    "Q8_1": "56715acc0b40cdf2fd65ac261cd808dff2e245bca690e2a4167df055564646ed",
-    "Q8_K": "0c014e1f231f0fda19540860895202de9c8d098ee2ab5716bac2372bacd345fa",
-}
-
-
-def rows_to_round() -> npt.NDArray[np.float32]:
-    """Rows of 512 of every kind: bell-shaped, of many sizes, on the edges of rounding, sparse, zero, nearly zero."""
-    bell = uniform(31, 200, 512) + uniform(32, 200, 512) + uniform(33, 200, 512)
-    sizes = np.exp2(np.rint(uniform(34, 200, 16) * 20)).astype(np.float32).repeat(32, axis=1)
-    # The largest magnitude 127 makes the scale a power of two, so that the halves between codes are exact.
-    halves = np.rint(uniform(35, 40, 512) * 126) + np.float32(0.5)
-    halves[:, ::32] = 127
-    signs = np.where(uniform(36, 40, 512) < 0, np.float32(-1), np.float32(1))
-    return np.concatenate(
-        [
-            bell,
-            bell * sizes,
-            halves * np.float32(2.0**-9),
-            signs * np.float32(0.7),
-            np.rint(bell * 2),
-            np.where(bell > 2, bell, np.float32(0)),
-            np.zeros((2, 512), np.float32),
-            bell[:8] * np.float32(2.0**-126),
-        ]
-    ).astype(np.float32)
 
 
 @pytest.mark.parametrize("name", GGML_ROUNDED)

@@ -11,20 +11,18 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from bloomery.interface.files.quants import FORMATS, by_name, decode, encode
-from bloomery.interface.files.quants.activations import ACTIVATION_FORMATS, codes_and_scales, round_to
-from tests.interface.files.test_quants import (
-    DECODABLE,
-    ENCODABLE,
+from bloomery.conformance.ggml_digests import (
     GGML_DECODED,
-    GGML_DIGESTS,
+    GGML_ENCODED,
+    GGML_ROUNDED,
     blocks_to_decode,
     decoded_digest,
-    joined_digest,
-    same_bits,
+    rows_to_round,
     weights_to_encode,
 )
-from tests.interface.files.test_quants_activations import GGML_ROUNDED, rows_to_round
+from bloomery.interface.files.quants import FORMATS, by_name, decode, encode
+from bloomery.interface.files.quants.activations import ACTIVATION_FORMATS, codes_and_scales, round_to
+from tests.interface.files.test_quants import DECODABLE, ENCODABLE, joined_digest, same_bits
 
 pytestmark = pytest.mark.oracle
 
@@ -151,7 +149,7 @@ def test_encoding_gives_the_installed_ggmls_bytes(name: str) -> None:
         theirs = ggml_encode(values, name)
         assert (encode(values, name) == theirs).all()
         parts.append(theirs.tobytes())
-    assert joined_digest(parts) == GGML_DIGESTS[name]
+    assert joined_digest(parts) == GGML_ENCODED[name]
 
 
 @pytest.mark.parametrize("name", ["Q8_0", "Q8_1", "Q8_K"])

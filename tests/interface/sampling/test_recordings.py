@@ -4,16 +4,16 @@ import hashlib
 import json
 import math
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from bloomery.conformance.recording import RECORDINGS
 from bloomery.interface.sampling import Sampler, SamplingParams, chain, probabilities
 from bloomery.interface.sampling.candidates import Candidates
 from bloomery.interface.sampling.rng import MersenneTwister
 
-FOLDER = Path(__file__).with_name("recordings")
+FOLDER = RECORDINGS / "parts/sampling"
 MANIFEST = json.loads((FOLDER / "manifest.json").read_text())
 CASES = [json.loads(line) for line in (FOLDER / "cases.jsonl").read_text().splitlines()]
 ARRAYS = np.load(FOLDER / "arrays.npz")

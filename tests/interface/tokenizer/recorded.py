@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bloomery.conformance.recording import RECORDINGS
 from bloomery.interface.tokenizer import Tokenizer, load_tokenizer
 
-FOLDER = Path(__file__).with_name("recordings")
+FOLDER = RECORDINGS / "parts"
 NAMES = ("chatml", "overlapping", "sentencepiece", "gemma4")
 
 

@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 
+from bloomery.conformance.fixtures.pair_vocabulary import VARIANTS, pair_text
 from bloomery.interface.files.gguf import open_gguf
 from bloomery.interface.tokenizer import load_tokenizer
 from tests.interface.tokenizer.hard_texts import hard_text
-from tests.interface.tokenizer.pair_vocabulary import VARIANTS, pair_text
 
 pytestmark = pytest.mark.oracle
 

@@ -7,9 +7,9 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from bloomery.conformance.fixtures.pair_vocabulary import VARIANTS, variant_digest
 from bloomery.interface.tokenizer import load_tokenizer
 from bloomery.interface.tokenizer.pre_names import PRE_KINDS
-from tests.interface.tokenizer.pair_vocabulary import VARIANTS, variant_digest
 from tests.interface.tokenizer.recorded import FOLDER, as_read, manifest_of
 
 MANIFEST = manifest_of("pairs")

@@ -1,0 +1,165 @@
+"""Faults in the engine: sequences, state, batches, decoded weights."""
+
+from __future__ import annotations
+
+from tools.planted_faults.fault import Fault
+
+
+def _fault(name: str, file: str, model: str, check: str, old: str, new: str) -> Fault:
+    return Fault(
+        name=name,
+        area="engine",
+        file=f"reference/{file}.py",
+        old=old,
+        new=new,
+        run=("seat", "-k", f'"{model} {check}"'),
+        caught_by=f"{model}: {check}",
+    )
+
+
+FAULTS = (
+    _fault(
+        "a commit keeps one input too many",
+        "sequence",
+        "qwen3-b-f32",
+        "trials",
+        "- self.pending + kept :]",
+        "- self.pending + kept + 1 :]",
+    ),
+    _fault(
+        "a commit goes on from the state before the last kept input",
+        "sequence",
+        "qwen35-b-f32",
+        "trials",
+        "self._lane = self._trial_lanes[kept]",
+        "self._lane = self._trial_lanes[max(0, kept - 1)]",
+    ),
+    _fault(
+        "a trial's first input shares the lane of the state before it",
+        "sequence",
+        "qwen35-b-f32",
+        "trials",
+        "at >= n - trial for at",
+        "at > n - trial for at",
+    ),
+    _fault(
+        "a recurrence is cut back without being forgotten",
+        "sequence",
+        "qwen35-b-f32",
+        "keep",
+        "            self.pool.clear(self.slot, self._lane)\n        del self._ids",
+        "        del self._ids",
+    ),
+    _fault(
+        "a recurrence says that it kept what it cannot",
+        "sequence",
+        "qwen35-b-f32",
+        "keep",
+        "if n < self.n_past and self.pool.recurrent:",
+        "if n == 0 and self.pool.recurrent:",
+    ),
+    _fault(
+        "a new sequence starts with the state of the one before it",
+        "sequence",
+        "qwen35-b-f32",
+        "used places",
+        "        pool.clear(self.slot, self._lane)\n",
+        "",
+    ),
+    _fault(
+        "a saved sequence is a view, and changes with what follows",
+        "sequence",
+        "qwen35-b-f32",
+        "save and load",
+        "name: cells.copy() for name, cells",
+        "name: cells for name, cells",
+    ),
+    _fault(
+        "a loaded sequence keeps the ids of the longer one before it",
+        "sequence",
+        "qwen3-b-f32",
+        "save and load",
+        "self._ids = list(saved.ids)",
+        "self._ids[: len(saved.ids)] = saved.ids",
+    ),
+    _fault(
+        "the last cell is not saved",
+        "state",
+        "qwen3-b-f32",
+        "save and load",
+        "else array[slot, :n]",
+        "else array[slot, : max(0, n - 1)]",
+    ),
+    _fault(
+        "two sequences get the same place",
+        "state",
+        "qwen3-b-f32",
+        "company",
+        "return self._free.pop()",
+        "return self._free[-1]",
+    ),
+    _fault(
+        "positions start anew with each span",
+        "engine",
+        "qwen3-b-f32",
+        "prompt cuts",
+        "sequence.n_past + at, lanes[at]",
+        "at, lanes[at]",
+    ),
+    _fault(
+        "the last input of a full pass is dropped",
+        "engine",
+        "qwen3-b-f32",
+        "prompt cuts",
+        "inputs[start : start + step], taps",
+        "inputs[start : start + max(1, step - 1)], taps",
+    ),
+    _fault(
+        "negative wanted rows count from one place too far",
+        "engine",
+        "qwen3-b-f32",
+        "wanted rows",
+        "return row % n\n",
+        "return row if row >= 0 else max(0, row + n - 1)\n",
+    ),
+    _fault(
+        "the best ids come worst first",
+        "engine",
+        "qwen3-b-f32",
+        "wanted rows",
+        'ids = near[np.argsort(negated[near], kind="stable")][:k]',
+        'ids = near[np.argsort(negated[near], kind="stable")][:k][::-1]',
+    ),
+    _fault(
+        "an id past the vocabulary is taken",
+        "engine",
+        "qwen3-b-f32",
+        "refusals",
+        "if not 0 <= token < self.spec.n_vocab:",
+        "if not 0 <= token <= self.spec.n_vocab:",
+    ),
+    _fault(
+        "one sequence may stand in two spans",
+        "engine",
+        "qwen3-b-f32",
+        "refusals",
+        "if len(set(map(id, sequences))) != len(sequences):",
+        "if len(set(map(id, spans))) != len(sequences):",
+    ),
+    _fault(
+        "decoded blocks are kept by their rows alone",
+        "weights",
+        "qwen3-b-f32.strict",
+        "distributions",
+        "key = (tensor.name, start, stop)",
+        'key = ("", start, stop)',
+    ),
+    _fault(
+        "every expert is the first",
+        "weights",
+        "qwen3moe-b-f32.strict",
+        "distributions",
+        "first = self._first + expert * self._stride\n        step",
+        "first = self._first\n        step",
+    ),
+)

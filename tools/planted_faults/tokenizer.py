@@ -1,0 +1,165 @@
+"""Faults in the tokenizer: words, merges, special tokens, bytes, text as it is streamed."""
+
+from __future__ import annotations
+
+from tools.planted_faults.fault import Fault
+
+
+def _fault(name: str, module: str, subject: str, check: str, old: str, new: str) -> Fault:
+    return Fault(
+        name=name,
+        area="tokenizer",
+        file=f"interface/tokenizer/{module}.py",
+        old=old,
+        new=new,
+        run=("parts", "-k", f'"{subject} {check}"'),
+        caught_by=f"{subject}: {check}",
+    )
+
+
+FAULTS = (
+    _fault(
+        "qwen2's digits go by threes",
+        "pre_patterns",
+        "pre-tokenizer",
+        "qwen2",
+        "_QWEN2_STAGE = by_class(_CONTRACTION, _WORD, _DIGIT,",
+        "_QWEN2_STAGE = by_class(_CONTRACTION, _WORD, _THREE_DIGITS,",
+    ),
+    _fault(
+        "contractions in capitals are none",
+        "pre_patterns",
+        "pre-tokenizer",
+        "llama-bpe",
+        "'(?:[sStTmMdD]|[rR][eE]|[vV][eE]|[lL][lL])",
+        "'(?:[stmd]|re|ve|ll)",
+    ),
+    _fault(
+        "a word takes a line end before it",
+        "pre_patterns",
+        "pre-tokenizer",
+        "llama3",
+        '_WORD = rf"[^\\r\\n{_LETTER}{_NUMBER}]?',
+        '_WORD = rf"[^\\r{_LETTER}{_NUMBER}]?',
+    ),
+    _fault(
+        "marks are no part of qwen35's words",
+        "pre_patterns",
+        "pre-tokenizer",
+        "qwen35",
+        'rf"[^\\r\\n{_LETTER}{_NUMBER}]?[{_LETTER}{_MARK}]+",\n    _DIGIT',
+        'rf"[^\\r\\n{_LETTER}{_NUMBER}]?[{_LETTER}]+",\n    _DIGIT',
+    ),
+    _fault(
+        "digits are grouped from the left",
+        "pre_patterns",
+        "pre-tokenizer",
+        "superbpe",
+        "first + (last - first) % 3, last, 3)",
+        "first, last, 3)",
+    ),
+    _fault(
+        "a merge never reaches a word's first letter",
+        "merging",
+        "tokenizer chatml",
+        "encode",
+        "if previous >= 0:",
+        "if previous > 0:",
+    ),
+    _fault(
+        "the first merge of the list is never made",
+        "merging",
+        "tokenizer chatml",
+        "encode",
+        "heap = [rank * n + left for left, rank in enumerate(pair_ranks) if rank >= 0]",
+        "heap = [rank * n + left for left, rank in enumerate(pair_ranks) if rank > 0]",
+    ),
+    _fault(
+        "of two equal merges the last counts",
+        "bpe",
+        "tokenizer chatml",
+        "repeated merges",
+        "if len(ranks) < len(merges):",
+        "if len(ranks) > len(merges):",
+    ),
+    _fault(
+        "the shortest special spelling wins",
+        "special",
+        "tokenizer overlapping",
+        "encode",
+        "sorted(found, reverse=True) for key",
+        "sorted(found) for key",
+    ),
+    _fault(
+        "user-defined tokens need parse_special",
+        "tokenizer",
+        "tokenizer chatml",
+        "encode",
+        "if parse_special else self._user_defined_matcher",
+        "if parse_special else self._harmless_matcher",
+    ),
+    _fault(
+        "BOS is added at the end",
+        "tokenizer",
+        "tokenizer sentencepiece",
+        "encode",
+        "ids.insert(0, self.bos_id)",
+        "ids.append(self.bos_id)",
+    ),
+    _fault(
+        "a space before a text stands for the one that is added",
+        "metaspace",
+        "tokenizer sentencepiece",
+        "encode",
+        'f" {text}" if self._space_prefix else text',
+        'f" {text}" if self._space_prefix and text[0] != " " else text',
+    ),
+    _fault(
+        "byte tokens are looked up in small letters",
+        "metaspace",
+        "tokenizer gemma4",
+        "encode",
+        'f"<0x{byte:02X}>" for byte',
+        'f"<0x{byte:02x}>" for byte',
+    ),
+    _fault(
+        "a piece keeps its mark for a space",
+        "metaspace",
+        "tokenizer gemma4",
+        "pieces",
+        '.replace(SPACE.encode(), b" ")',
+        ".replace(SPACE.encode(), SPACE.encode())",
+    ),
+    _fault(
+        "a token trims one space of several",
+        "special",
+        "pre-tokenizer",
+        "model llama that trims",
+        "while end < len(text) and not taken[end]",
+        "if end < len(text) and not taken[end]",
+    ),
+    _fault(
+        "four-byte characters are taken for three",
+        "detokenize",
+        "tokenizer chatml",
+        "stream",
+        "needed = 4 if lead & 0xF8 == 0xF0 else 3 if lead & 0xF0 == 0xE0",
+        "needed = 3 if lead & 0xE0 == 0xE0",
+    ),
+    _fault(
+        "an unfinished character at the end is dropped",
+        "detokenize",
+        "tokenizer chatml",
+        "stream",
+        'text = self._pending.decode("utf-8", "replace")',
+        'text = self._pending.decode("utf-8", "ignore")',
+    ),
+    _fault(
+        "a byte that is no letter of its own is shifted by one",
+        "byte_letters",
+        "tokenizer chatml",
+        "pieces",
+        "*range(0xA1, 0xAD), *range(0xAE, 0x100)",
+        "*range(0xA1, 0xAE), *range(0xAF, 0x100)",
+    ),
+)
