@@ -22,7 +22,7 @@ from bloomery.conformance.finding import Check, Effort
 from bloomery.conformance.fixtures import FixtureError
 from bloomery.conformance.oracle import OracleError
 from bloomery.conformance.recording import RecordingError
-from bloomery.conformance.report import NOTHING_RAN, PASSED, Report, Result
+from bloomery.conformance.reports.report import NOTHING_RAN, PASSED, Report, Result
 from bloomery.conformance.runner import Limits, run_checks
 from bloomery.conformance.selection import SelectionError, selection
 from bloomery.interface.coverage import CoverageError
@@ -245,17 +245,17 @@ def _run(arguments: argparse.Namespace, checks: list[Check], argv: Sequence[str]
 
 def _write(report: Report, arguments: argparse.Namespace) -> None:
     if arguments.junit is not None:
-        from bloomery.conformance.report_junit import junit_report
+        from bloomery.conformance.reports.junit import junit_report
 
         arguments.junit.write_bytes(junit_report(report))
     if arguments.html is not None:
-        from bloomery.conformance.report_html import html_report
+        from bloomery.conformance.reports.html import html_report
 
         arguments.html.write_text(html_report(report), encoding="utf-8", errors="backslashreplace")
 
 
 def _print_report(report: Report) -> None:
-    from bloomery.conformance.report_terminal import terminal_report
+    from bloomery.conformance.reports.terminal import terminal_report
 
     paint = sys.stdout.isatty() and "NO_COLOR" not in os.environ
     _print(terminal_report(report, width=shutil.get_terminal_size((100, 24)).columns, paint=paint))

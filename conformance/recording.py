@@ -86,7 +86,7 @@ class RecordingSet:
         return f"<RecordingSet {self.name}: {counts}>"
 
     def cases(self, kind: type[C]) -> list[C]:
-        """The cases of one kind (`Distribution`, `Greedy`, `Seeded`, `Drafted` or `Exchange`), in the order they were taken."""
+        """The cases of one kind (`Distribution`, `Greedy`, `Seeded`, `Drafted`, `Exchange`), in the order of taking."""
         return [case for case in self._cases if isinstance(case, kind)]
 
     def only(self, wanted: Callable[[Case], bool]) -> RecordingSet:

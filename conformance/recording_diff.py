@@ -14,7 +14,7 @@ from bloomery.conformance.compare import TOP, RowDistance, profile
 from bloomery.conformance.finding import Finding, Plot
 from bloomery.conformance.known_difference import KnownDifference
 from bloomery.conformance.recording import RecordedRow, RecordingSet
-from bloomery.conformance.report import first_few
+from bloomery.conformance.reports.report import first_few
 from bloomery.conformance.serve_checks import compare
 from bloomery.conformance.wire import Answer
 

@@ -27,7 +27,7 @@ from typing import IO, Any
 from threadpoolctl import threadpool_limits
 
 from bloomery.conformance.finding import Check, Effort, Finding
-from bloomery.conformance.report import Result
+from bloomery.conformance.reports.report import Result
 
 # Of the budget, the part that is shared out; the rest is for what takes longer than its share.
 _SHARED = 0.9

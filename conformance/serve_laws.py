@@ -17,7 +17,7 @@ from typing import Any
 from bloomery.conformance.corpus.texts import TEXTS
 from bloomery.conformance.finding import Check, Effort, Finding
 from bloomery.conformance.peer import Peer, PeerError, about
-from bloomery.conformance.report import first_few
+from bloomery.conformance.reports.report import first_few
 
 SUBJECT = "laws"
 _ROUNDS = 6

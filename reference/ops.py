@@ -31,7 +31,7 @@ _OAI_LIMIT, _OAI_SLOPE = 7.0, 1.702
 class NumpyOps:
     """See `OpSet` for what each op means; only what is particular to this implementation is said here."""
 
-    # What it claims of its arithmetic (`bloomery.conformance.op_claims`).
+    # What it claims of its arithmetic (`bloomery.conformance.ops.claims`).
     numerics = "exact"
     decides_in = "float64"
     rows_stand_alone = True

@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from bloomery.conformance.bisect import bisect
 from bloomery.conformance.commands import UsageError
+from bloomery.conformance.engines.bisect import bisect
+from bloomery.conformance.engines.opening import EngineName, Model
 from bloomery.conformance.finding import Check, Effort, Finding
-from bloomery.conformance.opening import EngineName, Model
 from bloomery.interface.tokenizer.load import load_tokenizer
 
 _PROMPT = "The forge is warm before the sun is up."

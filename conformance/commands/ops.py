@@ -31,8 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def checks(arguments: argparse.Namespace) -> list[Check]:
     """What the arguments ask for.  Raises UsageError."""
-    from bloomery.conformance import op_checks
-    from bloomery.conformance.op_replay import OpReplayError, load
+    from bloomery.conformance.ops import checks as op_checks
+    from bloomery.conformance.ops.replay import OpReplayError, load
 
     try:
         # A name that stands for no op set is refused before anything runs; each check makes its own.
@@ -49,6 +49,6 @@ def checks(arguments: argparse.Namespace) -> list[Check]:
 
 
 def _replayed(path: Path, ops: str, _effort: Effort) -> Iterator[Finding]:
-    from bloomery.conformance.op_checks import factory_of, replay
+    from bloomery.conformance.ops.checks import factory_of, replay
 
     yield replay(path, factory_of(ops)())

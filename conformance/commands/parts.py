@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import argparse
 
-from bloomery.conformance import part_draws, part_formats, part_tokens
 from bloomery.conformance.finding import Check
+from bloomery.conformance.parts import draws, formats, tokens
 
 
 def add_arguments(_parser: argparse.ArgumentParser) -> None:
@@ -18,4 +18,4 @@ def add_arguments(_parser: argparse.ArgumentParser) -> None:
 
 def checks(_arguments: argparse.Namespace) -> list[Check]:
     """All of them."""
-    return [*part_formats.checks(), *part_tokens.checks(), *part_draws.checks()]
+    return [*formats.checks(), *tokens.checks(), *draws.checks()]

@@ -14,19 +14,19 @@ from pathlib import Path
 from bloomery.conformance.bands import NoBandError
 from bloomery.conformance.cases import Case, Distribution, Drafted, Greedy, Seeded
 from bloomery.conformance.commands import UsageError
-from bloomery.conformance.drafted import check_drafts
-from bloomery.conformance.engine_bands import band_between, weights_of
-from bloomery.conformance.engine_checks import RECORDED_CHECKS, RecordedOfAnotherFileError, band_for, model_of
-from bloomery.conformance.engine_comparison import compare_engines
-from bloomery.conformance.engine_laws import LAWS, Law
-from bloomery.conformance.engine_refusals import check_refusals
+from bloomery.conformance.engines.bands_between import band_between, weights_of
+from bloomery.conformance.engines.comparison import compare_engines
+from bloomery.conformance.engines.drafted import check_drafts
+from bloomery.conformance.engines.law_checks import STORIES, Held, ReplayError, check_law, load_story, replay_story
+from bloomery.conformance.engines.laws import LAWS, Law
+from bloomery.conformance.engines.opening import EngineName, Model
+from bloomery.conformance.engines.recorded_checks import RECORDED_CHECKS, RecordedOfAnotherFileError, band_for, model_of
+from bloomery.conformance.engines.refusals import check_refusals
+from bloomery.conformance.engines.story_player import Subject
 from bloomery.conformance.finding import Check, Effort, Finding
 from bloomery.conformance.fixtures import fixture
 from bloomery.conformance.fixtures.catalog import RANDOM_SHAPES
-from bloomery.conformance.law_checks import STORIES, Held, ReplayError, check_law, load_story, replay_story
-from bloomery.conformance.opening import EngineName, Model
 from bloomery.conformance.recording import RECORDINGS, RecordingSet, load_set, set_names
-from bloomery.conformance.story_player import Subject
 from bloomery.interface.engine import EngineError
 from bloomery.interface.files.gguf import open_gguf
 from bloomery.interface.tokenizer.load import load_tokenizer

@@ -24,7 +24,7 @@ from bloomery.conformance.peer import About, Peer, PeerError, about
 from bloomery.conformance.plan import all_plans
 from bloomery.conformance.recorder import take_exchange
 from bloomery.conformance.recording import RecordingSet, load_set
-from bloomery.conformance.report import first_few
+from bloomery.conformance.reports.report import first_few
 from bloomery.conformance.serve_checks import Outcome, ServeReport, address_of, check_server, compare
 from bloomery.conformance.serve_laws import LAWS, SUBJECT, hold, law_checks
 from bloomery.conformance.wire import WireError, ask

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from bloomery.conformance.finding import Check, Effort, Finding, Plot
-from bloomery.conformance.report import Report, Result
+from bloomery.conformance.reports.report import Report, Result
 
 # Long enough that a test which waits for it has failed.
 FOREVER = 300.0

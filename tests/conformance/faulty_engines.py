@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bloomery.conformance.engines.opening import EngineName, Model
 from bloomery.conformance.fixtures import fixture
-from bloomery.conformance.opening import EngineName, Model
 from bloomery.interface.engine import Engine, EngineError, EngineOptions, Rows, SavedSequence, Span, TapSink
 from bloomery.interface.engine import Sequence as EngineSequence
 from bloomery.interface.spec import ModelSpec

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit
 
-from bloomery.conformance.op_case import HostWeight, Stored
-from bloomery.conformance.op_values import f32_weight
+from bloomery.conformance.ops.case import HostWeight, Stored
+from bloomery.conformance.ops.values import f32_weight
 from bloomery.interface.spec import Rope
 from bloomery.reference import recurrent
 from bloomery.reference.ggml_ops import GgmlOps

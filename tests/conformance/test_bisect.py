@@ -9,13 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bloomery.conformance import op_checks, op_replay
-from bloomery.conformance.bisect import bisect
 from bloomery.conformance.commands import UsageError
 from bloomery.conformance.commands import bisect as command
+from bloomery.conformance.engines.bisect import bisect
+from bloomery.conformance.engines.opening import EngineName, Model
 from bloomery.conformance.finding import Effort, Finding
 from bloomery.conformance.fixtures import fixture
-from bloomery.conformance.opening import EngineName, Model
+from bloomery.conformance.ops import checks as op_checks
+from bloomery.conformance.ops import replay as op_replay
 from bloomery.interface import registry
 from bloomery.interface.engine import Rows, Span, Tap, TapSink
 from docs.examples.faulty_ops import BlockwiseOps

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from bloomery.conformance.cases import Drafted
-from bloomery.conformance.drafted import check_drafts, check_unchanged, generate, source_of
+from bloomery.conformance.engines.drafted import check_drafts, check_unchanged, generate, source_of
+from bloomery.conformance.engines.opening import EngineName, Model
 from bloomery.conformance.fixtures import fixture
-from bloomery.conformance.opening import EngineName, Model
 from bloomery.conformance.plan import DRAFT_WINDOWS
 from bloomery.conformance.recorder import random_prompt
 from bloomery.conformance.recording import load_set

@@ -12,7 +12,7 @@ import pytest
 from bloomery.conformance.bands import BANDS, NoBandError, band_of
 from bloomery.conformance.cases import Greedy, Seeded
 from bloomery.conformance.compare import Choices, choices, log_softmax, outside, profile, row_distance
-from bloomery.conformance.engine_checks import EngineReport, check_engine, check_set, sampling_params
+from bloomery.conformance.engines.recorded_checks import EngineReport, check_engine, check_set, sampling_params
 from bloomery.conformance.fixtures import fixture
 from bloomery.conformance.recording import RECORDINGS, RecordedRow, RecordingSet, load_set
 from tests.conformance.forward64 import Forward64

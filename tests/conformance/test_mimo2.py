@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bloomery.conformance.cases import Distribution, Greedy
-from bloomery.conformance.engine_checks import check_set
+from bloomery.conformance.engines.recorded_checks import check_set
 from bloomery.conformance.fixtures import fixture, mimo2
 from bloomery.conformance.plan import CONTINUED
 from bloomery.conformance.recorder import random_prompt

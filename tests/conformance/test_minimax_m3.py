@@ -13,9 +13,9 @@ import pytest
 
 from bloomery.conformance.bands import OUTLIER, band_of
 from bloomery.conformance.cases import Distribution, Greedy
-from bloomery.conformance.engine_checks import check_distributions, check_set, model_of
+from bloomery.conformance.engines.opening import EngineName
+from bloomery.conformance.engines.recorded_checks import check_distributions, check_set, model_of
 from bloomery.conformance.fixtures import fixture, minimax_m3
-from bloomery.conformance.opening import EngineName
 from bloomery.conformance.plan import PROMPT_IDS
 from bloomery.conformance.recorder import random_prompt
 from bloomery.conformance.recording import load_set

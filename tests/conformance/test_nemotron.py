@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bloomery.conformance.engine_checks import check_set
+from bloomery.conformance.engines.recorded_checks import check_set
 from bloomery.conformance.fixtures import fixture, nemotron
 from bloomery.conformance.recorder import random_prompt
 from bloomery.interface import registry

@@ -16,15 +16,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bloomery.conformance import op_checks
 from bloomery.conformance.command import main
 from bloomery.conformance.finding import Effort, Finding
-from bloomery.conformance.op_case import HostWeight, OpCase, Stored
-from bloomery.conformance.op_checks import UnknownOpError, checks, replay
-from bloomery.conformance.op_claims import ClaimError, claims_of
-from bloomery.conformance.op_entries import ENTRIES
-from bloomery.conformance.op_replay import OpReplayError, load, save, to_bytes
-from bloomery.conformance.op_values import WEIGHT_FORMATS
+from bloomery.conformance.ops import checks as op_checks
+from bloomery.conformance.ops.case import HostWeight, OpCase, Stored
+from bloomery.conformance.ops.checks import UnknownOpError, checks, replay
+from bloomery.conformance.ops.claims import ClaimError, claims_of
+from bloomery.conformance.ops.entries import ENTRIES
+from bloomery.conformance.ops.replay import OpReplayError, load, save, to_bytes
+from bloomery.conformance.ops.values import WEIGHT_FORMATS
 from bloomery.interface.files.quants.activations import ACTIVATION_FORMATS
 from bloomery.interface.ops import OpSet
 from bloomery.interface.spec import Rope

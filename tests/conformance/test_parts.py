@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bloomery.conformance import part_draws, part_formats, part_tokens
 from bloomery.conformance.finding import Check, Effort, Finding
-from bloomery.conformance.part_recordings import PARTS, cases_of, manifest_of
+from bloomery.conformance.parts import draws as part_draws
+from bloomery.conformance.parts import formats as part_formats
+from bloomery.conformance.parts import tokens as part_tokens
+from bloomery.conformance.parts.recordings import PARTS, cases_of, manifest_of
 from bloomery.conformance.recording import RecordingError
 from bloomery.interface.files.quants import by_name
 from bloomery.interface.tokenizer import Tokenizer
@@ -121,7 +123,7 @@ def test_a_recording_that_is_another_is_refused(tmp_path: Any) -> None:
 
 
 def test_a_format_known_by_size_alone_has_no_blocks_to_decode() -> None:
-    from bloomery.conformance.ggml_digests import blocks_to_decode
+    from bloomery.conformance.parts.ggml_digests import blocks_to_decode
 
     with pytest.raises(ValueError, match="by its size alone"):
         blocks_to_decode(dataclasses.replace(by_name("I32")))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bloomery.conformance.finding import Plot
-from bloomery.conformance.plot_svg import HEIGHT, WIDTH, plot_svg
+from bloomery.conformance.reports.plot_svg import HEIGHT, WIDTH, plot_svg
 from tests.conformance.fake_checks import PLOTS
 
 numbers = st.floats(allow_nan=True, allow_infinity=True)

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from bloomery.conformance.cases import Distribution, Greedy
-from bloomery.conformance.engine_checks import check_set
+from bloomery.conformance.engines.opening import EngineName, Model
+from bloomery.conformance.engines.recorded_checks import check_set
 from bloomery.conformance.fixtures import fixture, qwen35
-from bloomery.conformance.opening import EngineName, Model
 from bloomery.conformance.recorder import random_prompt
 from bloomery.conformance.recording import load_set
 from bloomery.interface import registry

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 
 from bloomery.conformance.cases import Distribution, Greedy
-from bloomery.conformance.engine_checks import check_set
+from bloomery.conformance.engines.recorded_checks import check_set
 from bloomery.conformance.fixtures import fixture, gemma3
 from bloomery.conformance.plan import all_plans
 from bloomery.conformance.recording import load_set

@@ -6,7 +6,7 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
-from bloomery.conformance.report_html import html_report
+from bloomery.conformance.reports.html import html_report
 from tests.conformance.fake_checks import HOSTILE, PLOTS, finding, report_of
 
 VOID = {"meta", "input", "br", "hr", "link", "img"}

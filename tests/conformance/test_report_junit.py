@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bloomery.conformance.finding import Finding
-from bloomery.conformance.report_junit import junit_report, xml_text
+from bloomery.conformance.reports.junit import junit_report, xml_text
 from tests.conformance.fake_checks import HOSTILE, finding, report_of
 
 # The elements and attributes of the JUnit schema that the Jenkins plugin publishes: the ones an element must have, the

@@ -7,7 +7,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bloomery.conformance.report_terminal import printable, terminal_report
+from bloomery.conformance.reports.terminal import printable, terminal_report
 from tests.conformance.fake_checks import HOSTILE, finding, report_of
 
 

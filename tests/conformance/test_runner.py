@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bloomery.conformance.finding import Check, Effort, Finding
-from bloomery.conformance.report import Result
+from bloomery.conformance.reports.report import Result
 from bloomery.conformance.runner import Limits, in_turn, run_checks
 from tests.conformance.fake_checks import (
     FOREVER,

@@ -8,16 +8,24 @@ from pathlib import Path
 
 import pytest
 
-from bloomery.conformance import story
 from bloomery.conformance.commands import UsageError, seat
-from bloomery.conformance.engine_bands import Alone, alone, band_between, weights_of
-from bloomery.conformance.engine_laws import LAWS, Law
-from bloomery.conformance.engine_refusals import check_refusals
+from bloomery.conformance.engines import story
+from bloomery.conformance.engines.bands_between import Alone, alone, band_between, weights_of
+from bloomery.conformance.engines.law_checks import (
+    STORIES,
+    Held,
+    ReplayError,
+    check_law,
+    law_named,
+    load_story,
+    replay_story,
+)
+from bloomery.conformance.engines.laws import LAWS, Law
+from bloomery.conformance.engines.opening import EngineName, Model
+from bloomery.conformance.engines.refusals import check_refusals
+from bloomery.conformance.engines.story_player import Subject
 from bloomery.conformance.finding import Check, Effort, Finding
 from bloomery.conformance.fixtures import fixture
-from bloomery.conformance.law_checks import STORIES, Held, ReplayError, check_law, law_named, load_story, replay_story
-from bloomery.conformance.opening import EngineName, Model
-from bloomery.conformance.story_player import Subject
 from tests.conformance import faulty_engines as faulty
 from tests.conformance.faulty_engines import WrappedEngine, opener, with_sequences
 

@@ -7,7 +7,7 @@ import pytest
 
 from bloomery.conformance.cases import Distribution
 from bloomery.conformance.compare import row_distance
-from bloomery.conformance.engine_checks import check_set
+from bloomery.conformance.engines.recorded_checks import check_set
 from bloomery.conformance.plan import PROMPT_IDS
 from bloomery.conformance.recording import load_set
 from bloomery.interface.engine import Span

@@ -12,7 +12,7 @@ from gguf.constants import GGML_QUANT_SIZES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bloomery.conformance.ggml_digests import (
+from bloomery.conformance.parts.ggml_digests import (
     EXTREME_HALVES,
     GGML_DECODED,
     GGML_ENCODED,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bloomery.conformance.ggml_digests import GGML_ROUNDED, decoded_digest, rows_to_round, uniform
+from bloomery.conformance.parts.ggml_digests import GGML_ROUNDED, decoded_digest, rows_to_round, uniform
 from bloomery.interface.files.quants import FORMATS, UnsupportedFormat, by_name, decode, encode
 from bloomery.interface.files.quants.activations import ACTIVATION_FORMATS, codes_and_scales, round_to
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from bloomery.conformance.ggml_digests import (
+from bloomery.conformance.parts.ggml_digests import (
     GGML_DECODED,
     GGML_ENCODED,
     GGML_ROUNDED,

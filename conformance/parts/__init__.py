@@ -1,0 +1,1 @@
+"""The parts beneath an engine and a server: block formats, tokenizers, samplers."""

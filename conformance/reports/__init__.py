@@ -1,0 +1,1 @@
+"""What a run found, for a terminal, for JUnit, and as one page."""
