@@ -300,6 +300,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(name: str, module: ModuleType, arguments: argparse.Namespace, argv: Sequence[str]) -> int:
     _refuse_unwritable("--junit", arguments.junit)
     _refuse_unwritable("--html", arguments.html)
+    if arguments.replays.exists() and not (arguments.replays.is_dir() and os.access(arguments.replays, os.W_OK)):
+        raise UsageError(f"--replays {arguments.replays}: not a folder that can be written to")
     checks = _checks(name, module, arguments)
     if not checks:
         because = f"-k {arguments.k!r} selects none of them" if arguments.k is not None else "there are none"

@@ -12,10 +12,14 @@ from bloomery.conformance import rewrites as rewrite
 from bloomery.conformance.error_rewrites import unfinished_call
 from bloomery.conformance.known_difference import (
     ALIAS,
+    BARE,
     CALLS,
+    COUNTS,
     EVERY,
+    FUNCTIONS,
     GENERATING,
     KEYS,
+    LINES,
     REFUSALS,
     STATUS,
     TEXT,
@@ -24,6 +28,9 @@ from bloomery.conformance.known_difference import (
     every_case,
 )
 from bloomery.conformance.refusal_differences import REFUSAL_DIFFERENCES
+
+# The arguments of a scripted call up to its second value.
+_CITY = '{"city":"Seoul & <\\"n\\">\\n</paris","days":'
 
 # Differences in the sequence of events come first: later rules compare event by event.
 _STREAMS = (
@@ -44,11 +51,25 @@ _STREAMS = (
         )
         for limit, text in ((12, '<tool_call>\n{"name"'), (14, '<tool_call>\n{"name": "get_'))
     ),
+    *(
+        KnownDifference(
+            name="call-cut-in-its-name",
+            why="A call that the limit cuts before its name is whole is content, so that no text is lost.",
+            source="design",
+            cases={framing: (f"a call cut after {limit} ids", f"a call cut after {limit} ids, streamed")},
+            without=rewrite.released_at_end(text),
+        )
+        for framing, limit, text in (
+            (LINES, 11, "<tool_call>\n<func"),
+            (BARE, 11, "<tool_call>"),
+            (BARE, 13, "<tool_call><function=get_"),
+        )
+    ),
     KnownDifference(
         name="call-cut-by-a-stop",
         why="A reply that ends inside a call without reaching its limit is an error that names the call.",
         source="design",
-        cases={CALLS: ("a call and a stop inside it*",)},
+        cases=dict.fromkeys((CALLS, *FUNCTIONS), ("a call and a stop inside it*",)),
         without=unfinished_call("get_weather"),
     ),
     KnownDifference(
@@ -71,7 +92,7 @@ _STREAMS = (
                 "* at a stop, streamed",
             ),
             THINK: ("a stop inside the thought, streamed",),
-            CALLS: ("a call and a stop inside it, streamed",),
+            **dict.fromkeys((CALLS, LINES), ("a call and a stop inside it, streamed",)),
         },
         without=rewrite.timings_at_stop,
     ),
@@ -88,9 +109,38 @@ _STREAMS = (
                 "calls drawn with seed *, streamed",
                 "a call and a stop inside it, streamed",
                 "a turn after a tool's answer, streamed",
-            )
+            ),
+            **dict.fromkeys(
+                FUNCTIONS,
+                (
+                    "one call*streamed",
+                    "a call *streamed",
+                    "calls drawn *streamed",
+                    "reasoning*streamed",
+                ),
+            ),
         },
         without=rewrite.arguments_recut,
+    ),
+    KnownDifference(
+        name="call-cut-after-its-name",
+        why="A call that the limit cuts right after its name is one; llama-server waits for the line's end.",
+        source="design",
+        cases={LINES: ("a call cut after 13 ids*",)},
+        without=rewrite.called_at_end("get_weather"),
+    ),
+    KnownDifference(
+        name="values-when-complete",
+        why="A number or JSON value joins a call's arguments when it is complete; llama-server may cut inside it.",
+        source="design",
+        cases={LINES: ("a call cut after 27 ids*", "a call cut after 30 ids*"), BARE: ("a call cut after 24 ids*",)},
+        without=rewrite.changed(
+            "arguments",
+            *(
+                (f"{_CITY}{before}{part}", f"{_CITY}{before}")
+                for before, part in (("", "2"), ('2,"units":', '["c"'), ('2,"units":["c", "</"],"exact":', "tr"))
+            ),
+        ),
     ),
     KnownDifference(
         name="empty-stop",
@@ -156,7 +206,11 @@ _NAMES = (
         name="ids",
         why="A call's id tells its place, and a text completion's begins as OpenAI's does.",
         source="judgement",
-        cases={TEXT: ("v1 completions*",), CALLS: ("one call*", "calls drawn*", "a call *", "a turn after*")},
+        cases={
+            TEXT: ("v1 completions*",),
+            CALLS: ("one call*", "calls drawn*", "a call *", "a turn after*"),
+            **dict.fromkeys(FUNCTIONS, ("one call*", "reasoning_format*", "calls drawn*", "a call *")),
+        },
         without=rewrite.in_objects(rewrite.with_an_id_of_its_own),
     ),
     KnownDifference(
@@ -166,7 +220,7 @@ _NAMES = (
         cases={
             TEXT: EVERY,
             THINK: ("a completion*",),
-            CALLS: ("a completion*",),
+            **dict.fromkeys((CALLS, *FUNCTIONS), ("a completion*",)),
             REFUSALS: EVERY,
             STATUS: EVERY,
             ALIAS: EVERY,
@@ -262,6 +316,7 @@ _MORE_KEYS = (
         cases={STATUS: ("*/models,*",), ALIAS: ("*/models,*",), KEYS: ("/v1/models with*key*",)},
         without=rewrite.chained(
             rewrite.becomes("owned_by", "llamacpp", "bloomery"),
+            rewrite.becomes("size", "", 1682560),
             rewrite.becomes("capabilities", ["completion"], ["completion", "tools"]),
             rewrite.becomes("family", "", "qwen3"),
             rewrite.becomes("families", [""], ["qwen3"]),
@@ -291,6 +346,20 @@ _WORK = (
         without=rewrite.counted(
             prompt_tokens=(36, 54), total_tokens=(37, 55), cached_tokens=(8, 5), cache_n=(8, 5), prompt_n=(28, 49)
         ),
+    ),
+    KnownDifference(
+        name="guarded-text",
+        why="A special token's spelling in a client's text stays text, so the prompt has more ids.",
+        source="design",
+        cases={COUNTS: ("count: markup",)},
+        without=rewrite.counted(input_tokens=(19, 27)),
+    ),
+    KnownDifference(
+        name="guarded-text",
+        why="A special token's spelling in a client's text stays text, so the prompt has more ids.",
+        source="design",
+        cases={COUNTS: ("count: markup, with tools",)},
+        without=rewrite.counted(input_tokens=(249, 257)),
     ),
     KnownDifference(
         name="n-probs-clamped",

@@ -44,7 +44,9 @@ EVERY = ("*",)
 TEXT, THINK, CALLS, BRANCH = "http-text", "http-think", "http-calls", "http-branch"
 PROBABILITIES, RANDOM = "http-probabilities", "http-random"
 REFUSALS, STATUS, ALIAS, KEYS, TOKENIZER = "http-refusals", "http-status", "http-alias", "http-keys", "http-tokenizer"
-GENERATING = (TEXT, THINK, CALLS, BRANCH, PROBABILITIES, RANDOM)
+COUNTS = "http-counts"
+LINES, BARE = FUNCTIONS = ("http-function-lines", "http-function-bare")
+GENERATING = (TEXT, THINK, CALLS, *FUNCTIONS, BRANCH, PROBABILITIES, RANDOM)
 
 
 def every_case(*sets: str) -> Cases:

@@ -142,6 +142,9 @@ def _http(plans: dict[str, SetPlan]) -> None:
     plan("text", "chain-text", streams.text, one_slot)
     plan("think", "chain-think", streams.think, one_slot)
     plan("calls", "chain-calls", streams.calls, OracleSettings(configuration="default", n_ctx=1024))
+    for framing in ("lines", "bare"):
+        name, model = f"function-{framing}", f"chain-function-{framing}"
+        plan(name, model, streams.function_calls, OracleSettings(configuration="default", n_ctx=1024))
     plan("branch", "chain-branch", streams.branch, one_slot)
     plan("probabilities", "chain-branch", probabilities.probabilities, one_slot)
     plan("random", "qwen3-a-f32", probabilities.random, OracleSettings(configuration="strict"))
@@ -150,6 +153,7 @@ def _http(plans: dict[str, SetPlan]) -> None:
     plan("alias", "chain-text", status.status, OracleSettings(configuration="default", alias="forge"))
     plan("keys", "chain-text", status.keys, OracleSettings(configuration="default", api_key=status.API_KEY))
     plan("tokenizer", "qwen3-a-f32", texts.tokenizer, one_slot)
+    plan("counts", "qwen3-a-f32", texts.counts, one_slot)
 
 
 def all_plans() -> dict[str, SetPlan]:

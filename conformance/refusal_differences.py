@@ -10,6 +10,7 @@ from bloomery.conformance.known_difference import (
     ALIAS,
     BRANCH,
     CALLS,
+    COUNTS,
     KEYS,
     PROBABILITIES,
     REFUSALS,
@@ -41,6 +42,10 @@ _AT_FAULT: Mapping[str, Mapping[str, str]] = {
     TOKENIZER: {
         "content *": "content", "ids text": "tokens", "ids null": "tokens", "ids a number": "tokens",
         "template: two assistants at the end*": "messages", "template: a call at the end*": "messages",
+    },
+    COUNTS: {
+        "count: two assistants at the end*": "messages", "count: a call at the end*": "messages",
+        "count: messages *": "messages", "count: enable_thinking a text": "chat_template_kwargs",
     },
 }  # fmt: skip
 

@@ -210,6 +210,25 @@ def joined_arguments(events: list[Any]) -> list[Any]:
     return joined
 
 
+def called_at_end(name: str) -> Rewrite:
+    """A call of `name` without arguments at the answer's end, which the recorded one lacks."""
+
+    def rewrite(_case: Exchange, theirs: Json, ours: Json) -> Pair:
+        body = ours["body"]
+        if isinstance(body, list):
+            at = len(body) - (3 if body[-1] == DONE else 2)
+            if (call := _call_of(body[at])) is not None and call["function"] == {"name": name, "arguments": "{"}:
+                del body[at]
+        else:
+            for one, other in pairs(theirs, ours):
+                calls = [call["function"] for call in other.get("tool_calls", ())]
+                if "tool_calls" not in one and calls == [{"name": name, "arguments": "{"}]:
+                    del other["tool_calls"]
+        return theirs, ours
+
+    return rewrite
+
+
 def arguments_recut(_case: Exchange, theirs: Json, ours: Json) -> Pair:
     """A call's arguments in other pieces."""
     theirs["body"], ours["body"] = joined_arguments(theirs["body"]), joined_arguments(ours["body"])

@@ -81,5 +81,5 @@ def attend(
 def _cells_of(blocks: Ints, block: int, start: int, stop: int) -> npt.NDArray[np.intp]:
     """The cells of those blocks in start..stop, in ascending order and each once."""
     first = np.unique(blocks[blocks >= 0]).astype(np.intp) * block
-    read = (first[:, None] + np.arange(block)).reshape(-1)
+    read = (first[:, None] + np.arange(min(block, stop))).reshape(-1)
     return read[(read >= start) & (read < stop)]

@@ -165,7 +165,9 @@ class ReferenceEngine:
             write_lanes=np.array([item.write_lane for item in inputs], np.int32),
             wanted=np.array(wanted, np.int32),
         )
-        values: Floats = run_model(_with_taps(self._ops, taps), self._running, self._weights, self._layers, batch)
+        # A file may hold anything; what is no number shows in the answer and is refused there.
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            values: Floats = run_model(_with_taps(self._ops, taps), self._running, self._weights, self._layers, batch)
         return {(inputs[row].span, inputs[row].cell): values[i] for i, row in enumerate(wanted)}
 
     def _own(self, span: Span) -> ReferenceSequence:

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from bloomery.interface.quoted import one_line
+from bloomery.server.key_fields import KeyFields, read_fields
 
 _NO_KEY = "it names no key, and a server with no key checks no request"
 _MAX_FILE_BYTES = 1 << 20
 
 
-def read_key_list(text: str) -> tuple[str, ...]:
+@dataclass(frozen=True)
+class ApiKey:
+    """A key and what it may do. `place` is where it was given, in the words of a refusal."""
+
+    secret: str = field(repr=False)
+    fields: KeyFields = field(default_factory=KeyFields)
+    place: str = field(default="--api-key", compare=False)
+
+
+def read_key_list(text: str) -> tuple[ApiKey, ...]:
     """The keys of a comma-separated list, empty items dropped.
 
     An item that begins with `"` runs to the closing `"`, may hold commas, and `""` in it is one quote; elsewhere a
@@ -30,16 +44,17 @@ def read_key_list(text: str) -> tuple[str, ...]:
             item += character
     if quoted:
         raise ValueError("a quoted key has no closing quote")
-    keys = [key for key in (*keys, item) if key]
-    if not keys:
+    found = [ApiKey(key) for key in (*keys, item) if key]
+    if not found:
         raise ValueError(_NO_KEY)
-    return tuple(keys)
+    return distinct(found)
 
 
-def read_key_file(path: str) -> tuple[str, ...]:
-    """The keys of a file, one a line; blank lines and lines that begin with `#` are skipped.
+def read_key_file(path: str) -> tuple[ApiKey, ...]:
+    """The keys of a file, one a line, each with the fields after it; blank lines and lines that begin with `#` are
+    skipped.
 
-    Raises ValueError when it cannot be read, names no key, or a line holds more than a key.
+    Raises ValueError when it cannot be read, names no key, or a line holds what no line takes.
     """
     try:
         with Path(path).open("rb") as file:
@@ -51,14 +66,28 @@ def read_key_file(path: str) -> tuple[str, ...]:
         raise ValueError("cannot read it: it is not UTF-8 text") from None
     if len(data) > _MAX_FILE_BYTES:
         raise ValueError(f"a key file has at most {_MAX_FILE_BYTES} bytes")
-    keys = []
+    found = []
     for number, line in enumerate(lines, 1):
-        fields = line.removesuffix("\r").split()
-        if not fields or line.startswith("#"):
+        words = line.split()
+        if not words or line.startswith("#"):
             continue
-        if len(fields) > 1:
-            raise ValueError(f"line {number}, field 2: fields after a key are not part of this version yet")
-        keys.append(fields[0])
-    if not keys:
+        try:
+            found.append(ApiKey(words[0], read_fields(words[1:]), f"line {number} of {one_line(path)}"))
+        except ValueError as error:
+            raise ValueError(f"line {number}, {error}") from None
+    if not found:
         raise ValueError(_NO_KEY)
-    return tuple(keys)
+    return distinct(found)
+
+
+def distinct(keys: Iterable[ApiKey]) -> tuple[ApiKey, ...]:
+    """Every key once.
+
+    Raises ValueError that names the places of a key that is given twice with different fields, and not the key.
+    """
+    known: dict[str, ApiKey] = {}
+    for key in keys:
+        first = known.setdefault(key.secret, key)
+        if first != key:
+            raise ValueError(f"{key.place}: the key is also that of {first.place}, with other fields; give it once")
+    return tuple(known.values())

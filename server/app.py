@@ -12,10 +12,10 @@ from bloomery.server.chat.facts import read_facts
 from bloomery.server.errors import ApiError, invalid_request, not_found, server_error
 from bloomery.server.model import ServedModel
 from bloomery.server.render.errors import error_body, error_headers
-from bloomery.server.routes.chat import ApplyTemplate, ChatCompletion
+from bloomery.server.routes.chat import ApplyTemplate, ChatCompletion, ChatInputTokens
 from bloomery.server.routes.completion import Completion
 from bloomery.server.routes.following import ClientGoneError
-from bloomery.server.routes.models import ModelLookup, Models, Props
+from bloomery.server.routes.models import ModelLookup, Models, Props, Show
 from bloomery.server.routes.openai_completion import TextCompletion
 from bloomery.server.routes.service import Service
 from bloomery.server.routes.status import Health, Metrics, Slots
@@ -58,7 +58,7 @@ class CrossOrigin:
 def make_app(model: ServedModel, scheduler: Scheduler, settings: Settings) -> Application:
     """The application that serves a model through a started scheduler."""
     facts = read_facts(model.template, model.tokenizer)
-    service = Service(model=model, facts=facts, scheduler=scheduler, queue_depth=settings.queue_depth)
+    service = Service(model=model, facts=facts, scheduler=scheduler, queue_depth=settings.waiting(model.n_parallel))
     resources: dict[str, Any] = {
         "/health": (health := Health(service)),
         "/v1/health": health,
@@ -66,6 +66,8 @@ def make_app(model: ServedModel, scheduler: Scheduler, settings: Settings) -> Ap
         "/v1/models": models,
         "/models/{model:path}": (lookup := ModelLookup(service)),
         "/v1/models/{model:path}": lookup,
+        "/api/tags": models,
+        "/api/show": Show(service),
         "/slots": Slots(service),
         "/metrics": Metrics(service),
         "/tokenize": Tokenize(service),
@@ -76,6 +78,8 @@ def make_app(model: ServedModel, scheduler: Scheduler, settings: Settings) -> Ap
         "/v1/completions": TextCompletion(service),
         "/chat/completions": (chat := ChatCompletion(service)),
         "/v1/chat/completions": chat,
+        "/chat/completions/input_tokens": (count := ChatInputTokens(service)),
+        "/v1/chat/completions/input_tokens": count,
     }
     served = [path.replace(":path", "") for path in ("/props", *resources)]
     resources["/props"] = Props(service, served)

@@ -17,6 +17,8 @@ NESTING_LIMIT = 128
 
 # A gzip member, and a zlib stream, as zlib's window argument names them.
 _WINDOW_BITS = {"gzip": 31, "x-gzip": 31, "deflate": 15}
+# Bytes that are decoded at once to measure a stream.
+_PIECE = 1 << 18
 _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
@@ -54,24 +56,38 @@ def decode(data: bytes, coding: str | None) -> bytes:
     """The bytes a body stands for.
 
     Raises a 400 for a body past the limit before or after decoding, one that does not decode, and one with bytes past
-    its stream. No more than the limit is ever decoded.
+    its stream.
     """
     if len(data) > BODY_LIMIT:
         raise too_large()
     if coding is None or not data:
         return data
+    # A stream is measured first, piece by piece, so that however many bombs come at once, none is held in memory.
+    size = _decoded_size(data, coding)
+    return zlib.decompress(data, _WINDOW_BITS[coding], max(size, 1))
+
+
+def _decoded_size(data: bytes, coding: str) -> int:
     stream = zlib.decompressobj(_WINDOW_BITS[coding])
+    size = 0
     try:
-        decoded = stream.decompress(data, BODY_LIMIT + 1)
+        for start in range(0, len(data), _PIECE):
+            piece: bytes | memoryview = memoryview(data)[start : start + _PIECE]
+            while True:
+                decoded = len(stream.decompress(piece, _PIECE))
+                size += decoded
+                if size > BODY_LIMIT:
+                    raise too_large("decoded body")
+                piece = stream.unconsumed_tail
+                if not piece and decoded < _PIECE:
+                    break
+            if stream.eof:
+                if stream.unused_data or start + _PIECE < len(data):
+                    raise invalid_request(f"the body carries bytes past the end of its {coding} stream")
+                return size
     except zlib.error as error:
         raise invalid_request(f"the body is no valid {coding} stream: {error}") from None
-    if len(decoded) > BODY_LIMIT:
-        raise too_large("decoded body")
-    if not stream.eof:
-        raise invalid_request(f"the body's {coding} stream is cut short")
-    if stream.unused_data:
-        raise invalid_request(f"the body carries bytes past the end of its {coding} stream")
-    return decoded
+    raise invalid_request(f"the body's {coding} stream is cut short")
 
 
 def json_object(data: bytes) -> dict[str, Any]:

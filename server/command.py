@@ -23,11 +23,12 @@ from bloomery.server.app import make_app
 from bloomery.server.auth import ApiKeys
 from bloomery.server.chat.template import ChatTemplateError
 from bloomery.server.context import ContextError
-from bloomery.server.flags import usage
+from bloomery.server.given import SettingsError
 from bloomery.server.model import ServedModel, load_model
 from bloomery.server.scheduler import Scheduler
-from bloomery.server.settings import HINT, Settings, SettingsError, read_settings
+from bloomery.server.settings import HINT, Settings, help_seat, read_settings
 from bloomery.server.transport import HttpServer, TransportSettings, serve
+from bloomery.server.usage import usage
 
 ENGINE_FAILED = 70
 REFUSALS = (
@@ -139,13 +140,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     if "--version" in arguments:
         print(f"bloomery-serve {version('bloomery')}")
         return 0
-    if "--help" in arguments or "-h" in arguments:
-        print(usage(), end="")
+    if "--list-devices" in arguments:
+        # No engine of this version places a model on a device, whatever the machine has.
+        print("Available devices:\n  (none)")
         return 0
     shutdown = _Shutdown()
     with shutdown.signals():
         try:
+            if "--help" in arguments or "-h" in arguments:
+                print(usage(help_seat(arguments)), end="")
+                return 0
             settings = read_settings(arguments, os.environ, say)
+            if "--levers" in arguments:
+                print(*settings.lever_lines, sep="\n")
+                return 0
             if not arguments and settings.model_file is None:
                 print(usage(), end="", file=sys.stderr)
             model = load_model(settings, say)
@@ -155,8 +163,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             say(f"shutdown ({cause})")
             return 0
         except SettingsError as error:
-            say(str(error))
-            say(HINT)
+            for sentence in (*str(error).splitlines(), HINT):
+                say(sentence)
             return 1
         except REFUSALS as error:
             say(str(error))
@@ -167,10 +175,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _serve(model: ServedModel, settings: Settings, shutdown: _Shutdown) -> int:
+    queue_depth = settings.waiting(model.n_parallel)
     scheduler = Scheduler(
         model,
-        n_parallel=settings.parallel,
-        queue_depth=settings.queue_depth,
+        n_parallel=model.n_parallel,
+        queue_depth=queue_depth,
         log=say,
         on_failure=shutdown.on_failure,
     )
@@ -179,7 +188,7 @@ def _serve(model: ServedModel, settings: Settings, shutdown: _Shutdown) -> int:
         host=settings.host,
         port=settings.port,
         keys=ApiKeys(settings.api_keys),
-        admitted=settings.parallel + settings.queue_depth,
+        admitted=model.n_parallel + queue_depth,
         log=say,
     )
 

@@ -52,16 +52,34 @@ class StateBytes:
         return min(limit, left // self.per_cell) if self.per_cell else limit
 
 
+def count_slots(slot_ctx: int | None, *, n_ctx_train: int, state: StateBytes, available: int, most: int) -> int:
+    """How many slots memory holds, up to `most`, each with one request's context: `slot_ctx`, or the model's limit.
+
+    It is the largest count that choose_context gives that context, and 1 where it does not even give it to one slot.
+    """
+    room = available // 2 if slot_ctx is None else available
+    one = state.of(1, n_ctx_train if slot_ctx is None else slot_ctx)
+    return max(1, min(most, room // one)) if one else most
+
+
 def choose_context(
-    asked: int | None, *, n_parallel: int, n_ctx_train: int, state: StateBytes, available: int
+    asked: int | None,
+    *,
+    slot_ctx: int | None = None,
+    n_parallel: int,
+    n_ctx_train: int,
+    state: StateBytes,
+    available: int,
 ) -> Context:
     """The context of `n_parallel` slots on a model trained for `n_ctx_train` positions.
 
-    asked: the total of all slots, or None to choose.  available: bytes of memory a process may take. Unset, all slots'
-    states together take at most half of it, as the weights need memory too: the model's limit if that fits, else the
-    largest multiple of 1,024 that does, down to 4,096. A set total is split evenly, and is never cut. Raises
-    ContextError.
+    asked: the total of all slots, or None.  slot_ctx: the positions of each slot, or None; with neither the start
+    chooses.  available: bytes of memory a process may take. Unset, all slots' states together take at most half of it,
+    as the weights need memory too: the model's limit if that fits, else the largest multiple of 1,024 that does, down
+    to 4,096. What is set is never cut; a total is split evenly. Raises ContextError.
     """
+    if slot_ctx is not None:
+        return _each(slot_ctx, n_parallel, n_ctx_train, state, available)
     if asked is not None:
         return _split(asked, n_parallel, n_ctx_train, state, available)
     fitting = state.most(n_parallel, available // 2, n_ctx_train)
@@ -93,5 +111,22 @@ def _split(asked: int, n_parallel: int, n_ctx_train: int, state: StateBytes, ava
         remedy = f"the most that fits is {most}" if most else "not one position fits: name fewer slots with --parallel"
         raise ContextError(
             f'--ctx-size "{asked}" takes {needed} bytes, and {available} bytes of memory are available; {remedy}'
+        )
+    return Context(rule="set", per_slot=per_slot, n_parallel=n_parallel, limit=n_ctx_train)
+
+
+def _each(per_slot: int, n_parallel: int, n_ctx_train: int, state: StateBytes, available: int) -> Context:
+    if per_slot > n_ctx_train:
+        raise ContextError(
+            f'--slot-ctx "{per_slot}": the model is trained for {n_ctx_train} positions, which is the most'
+        )
+    needed = state.of(n_parallel, per_slot)
+    if needed > available:
+        most = state.most(n_parallel, available, n_ctx_train)
+        fewer = "name fewer slots with --parallel"
+        remedy = f"the most that fits is {most}, or {fewer}" if most else f"not one position fits: {fewer}"
+        raise ContextError(
+            f'--slot-ctx "{per_slot}" on each of {n_parallel} slots takes {needed} bytes, and {available} bytes of'
+            f" memory are available; {remedy}"
         )
     return Context(rule="set", per_slot=per_slot, n_parallel=n_parallel, limit=n_ctx_train)

@@ -1,4 +1,4 @@
-"""The table of flags: the only place that knows one. Usage text, variables, checks and refusals come from it."""
+"""The table of flags: the only place that knows one. Reading, usage text, documentation and refusals come from it."""
 
 from __future__ import annotations
 
@@ -6,68 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from bloomery.interface import catalog
 from bloomery.server.api_keys import read_key_file, read_key_list
-
-# The last is this server's own.
-SEATS = (
-    "ds41", "glm", "qwen38", "qwen3", "mimo2", "minimaxm3", "flint", "musespark", "solar2", "nemotron", "raon1",
-    "decide", "gemma3",
-)  # fmt: skip
-SERVED_SEATS = ("qwen3", "nemotron", "gemma3")
-MAX_REQUESTS = 64
-
-
-def count(lo: int, hi: int) -> Callable[[str], int]:
-    """A reader of a whole number from lo to hi, written in base 10 without sign or leading zero."""
-
-    def read(text: str) -> int:
-        # A text of many digits is refused before Python converts it.
-        if not (text.isascii() and text.isdigit() and len(text) <= 10) or (text[0] == "0" and text != "0"):
-            raise ValueError(f"it takes a whole number from {lo} to {hi}")
-        if not lo <= int(text) <= hi:
-            raise ValueError(f"it takes {lo} to {hi}")
-        return int(text)
-
-    return read
-
-
-def word(*words: str) -> Callable[[str], str]:
-    """A reader of one of a few words."""
-
-    def read(text: str) -> str:
-        if text not in words:
-            raise ValueError(f"it takes {' or '.join(words)}")
-        return text
-
-    return read
-
-
-def text(value: str) -> str:
-    """A reader of any text but the empty one."""
-    if not value:
-        raise ValueError("it takes a text that is not empty")
-    return value
-
-
-def parallel(value: str) -> int:
-    """A reader of `--parallel`."""
-    if value == "auto":
-        raise ValueError("counting the slots from memory is not part of this version yet; name a number")
-    return count(1, MAX_REQUESTS)(value)
-
-
-def model_word(value: str) -> str:
-    """A reader of `--model`: a seat word, or a catalog word."""
-    if value in SERVED_SEATS or value in catalog.words():
-        return value
-    seat, _, variant = value.partition(":")
-    known = f"it takes a seat ({', '.join(SERVED_SEATS)}) or a model of the catalog ({', '.join(catalog.words())})"
-    if seat in SEATS and variant:
-        raise ValueError(f"downloading {value} is not part of this version yet; name the file with -m")
-    if seat in SEATS:
-        raise ValueError(f"the seat {seat} is not part of this version yet; {known}")
-    raise ValueError(f"{known}; a model file is named with -m")
+from bloomery.server.setting_values import MAX_REQUESTS, count, model_word, slots, text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,8 +17,9 @@ class Flag:
     spellings: as on the command line, the long one first, which is also the flag's name.  value: what the usage text
     calls its value.  read: turns the value's text into the setting, or raises ValueError with what it takes.
     default: the setting when nobody names it.  help: what it sets, and why the default is what it is.  env:
-    llama-server's variable for it.  secret: never print its value.  adds: may be given several times, and adds to its
-    variable instead of replacing it.
+    llama-server's variable for it.  secret: never print its value.  shown: print its value where a settings file gave
+    it.  adds: may be given several times, and adds to its variable instead of replacing it.  same: the flag that sets
+    the same thing another way, so that either replaces the other's variable and entry in a settings file.
     """
 
     spellings: tuple[str, ...]
@@ -88,12 +29,38 @@ class Flag:
     help: str
     env: str | None = None
     secret: bool = False
+    shown: bool = False
     adds: bool = False
+    same: str | None = None
 
     @property
     def name(self) -> str:
         return self.spellings[0]
 
+
+@dataclass(frozen=True)
+class Action:
+    """A flag that has the command do something in place of serving."""
+
+    spellings: tuple[str, ...]
+    help: str
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A flag that users of llama-server or of the seats know, and that ends the start: its spellings, the long one
+    first, why, and its variable, which ends the start as well."""
+
+    spellings: tuple[str, ...]
+    why: str
+    env: str | None = None
+
+    @property
+    def name(self) -> str:
+        return self.spellings[0]
+
+
+MOST_AUTO_SLOTS = 8
 
 FLAGS = (
     Flag(
@@ -105,11 +72,18 @@ FLAGS = (
         help="the GGUF file to serve; of a split set, the first shard",
     ),
     Flag(
+        spellings=("--config",),
+        value="FILE",
+        read=text,
+        default=None,
+        help="a settings file: one JSON object of flags without their dashes, which the command line's replace",
+    ),
+    Flag(
         spellings=("--model",),
         value="WORD",
         read=model_word,
         default=None,
-        help="a model of the catalog (demo), or the seat that must serve the file (qwen3, nemotron ...)",
+        help="a model of the catalog (demo), or the seat that must serve the file",
     ),
     Flag(
         spellings=("--engine",),
@@ -132,15 +106,27 @@ FLAGS = (
         read=count(1, 2**31 - 1),
         default=None,
         env="LLAMA_ARG_CTX_SIZE",
+        shown=True,
+        same="--slot-ctx",
         help="positions of all slots together; unset, each slot takes the model's limit, or as much as memory allows",
     ),
     Flag(
-        spellings=("--parallel", "-np"),
+        spellings=("--slot-ctx",),
         value="N",
-        read=parallel,
+        read=count(1, 2**31 - 1),
+        default=None,
+        same="--ctx-size",
+        help="positions of each slot, in place of a total",
+    ),
+    Flag(
+        spellings=("--parallel", "-np"),
+        value="N|auto",
+        read=slots,
         default=1,
         env="LLAMA_ARG_N_PARALLEL",
-        help="slots, the requests that run at once; 1 gives one request the whole context",
+        shown=True,
+        help="slots, the requests that run at once; 1 gives one request the whole context, auto takes as many as"
+        f" memory holds, up to {MOST_AUTO_SLOTS}",
     ),
     Flag(
         spellings=("--queue-depth",),
@@ -163,6 +149,7 @@ FLAGS = (
         read=count(1, 4096),
         default=512,
         env="LLAMA_ARG_UBATCH",
+        shown=True,
         help="ids of a prompt computed in one pass; between passes other requests get their turn",
     ),
     Flag(
@@ -171,6 +158,7 @@ FLAGS = (
         read=text,
         default=None,
         env="LLAMA_ARG_ALIAS",
+        shown=True,
         help="the model's name in answers; unset, the name the file gives itself",
     ),
     Flag(
@@ -179,6 +167,7 @@ FLAGS = (
         read=text,
         default=None,
         env="LLAMA_ARG_CHAT_TEMPLATE_FILE",
+        shown=True,
         help="a chat template to use in place of the file's own; read once at the start",
     ),
     Flag(
@@ -187,6 +176,7 @@ FLAGS = (
         read=text,
         default="127.0.0.1",
         env="LLAMA_ARG_HOST",
+        shown=True,
         help="the address to listen on; by default this machine alone can reach the server",
     ),
     Flag(
@@ -195,6 +185,7 @@ FLAGS = (
         read=count(0, 65535),
         default=8080,
         env="LLAMA_ARG_PORT",
+        shown=True,
         help="the port to listen on; 0 takes a free one, which the start names",
     ),
     Flag(
@@ -213,33 +204,60 @@ FLAGS = (
         read=read_key_file,
         default=(),
         env="LLAMA_ARG_API_KEY_FILE",
+        shown=True,
         adds=True,
-        help="a file of keys, one a line",
+        help="a file of keys, one a line, each with the limits that follow it: scope=inference,read,admin"
+        " inflight=N rate=N/s|N/m burst=N; a key without them reaches every route",
     ),
 )
 
-# Flags of llama-server and of this project that a later version takes.
-NOT_YET = frozenset({
-    "--hf", "-hf", "--config", "--levers", "--list-devices", "--plan", "--slot-ctx", "--place", "--slot-save-path",
-    "--cache-ram", "-cram", "--cache-type-k", "--prefill", "--mmproj", "-mm", "--no-mmproj", "--image-min-tokens",
-    "--image-max-tokens", "--head", "--head-config", "--embd-model", "--embd-hf", "--embd-mmproj", "--embd-no-mmproj",
-    "--embd-ctx", "--embd-cache-bytes", "--embd-image-min-tokens", "--embd-image-max-tokens",
-})  # fmt: skip
-# llama-server's flags that place a model on cards.
-PLACEMENT = frozenset({
-    "-dev", "--device", "-sm", "--split-mode", "-ts", "--tensor-split", "-mg", "--main-gpu", "-ngl", "--gpu-layers",
-    "--n-gpu-layers", "-cmoe", "--cpu-moe", "-ncmoe", "--n-cpu-moe", "-ot", "--override-tensor", "-fit", "--fit",
-    "-fitt", "--fit-target", "-fitc", "--fit-ctx", "-devd", "--spec-draft-device",
-})  # fmt: skip
+ACTIONS = (
+    Action(("--levers",), "print every lever, whether it is applied, and its value, and exit"),
+    Action(("--list-devices",), "print the devices a model can be placed on, and exit"),
+    Action(("--version",), "print the version and exit"),
+    Action(("--help", "-h"), "print this text and exit; with --model SEAT, that seat's"),
+)
+
+_LATER = "is not part of this version yet; leave it out"
+_CARDS = "places a model on cards, and the reference engine uses none; leave it out"
+_PARKS = "would park requests, and each slot here holds its sequence; leave it out"
+
+REFUSED = (
+    Refused(("--hf", "-hf"), "is not part of this version yet; name a file with -m", "LLAMA_ARG_HF_REPO"),
+    Refused(("--plan",), "prints a placement on cards, and the reference engine uses none; leave it out"),
+    Refused(("--place",), _CARDS),
+    Refused(("--slot-save-path",), _LATER, "LLAMA_ARG_SLOT_SAVE_PATH"),
+    Refused(("--cache-ram", "-cram"), _LATER, "LLAMA_ARG_CACHE_RAM"),
+    Refused(("--cache-type-k", "-ctk"), "is not part of this version, as --numerics sets the format; leave it out"),
+    Refused(("--prefill",), _LATER),
+    Refused(("--park-ram",), _PARKS),
+    Refused(("--mmproj", "-mm"), _LATER, "LLAMA_ARG_MMPROJ"),
+    Refused(("--no-mmproj",), _LATER),
+    Refused(("--image-min-tokens",), _LATER, "LLAMA_ARG_IMAGE_MIN_TOKENS"),
+    Refused(("--image-max-tokens",), _LATER, "LLAMA_ARG_IMAGE_MAX_TOKENS"),
+    Refused(("--head",), _LATER),
+    Refused(("--head-config",), _LATER),
+    Refused(("--embd-model",), _LATER),
+    Refused(("--embd-hf",), _LATER),
+    Refused(("--embd-mmproj",), _LATER),
+    Refused(("--embd-no-mmproj",), _LATER),
+    Refused(("--embd-ctx",), _LATER),
+    Refused(("--embd-cache-bytes",), _LATER),
+    Refused(("--embd-image-min-tokens",), _LATER),
+    Refused(("--embd-image-max-tokens",), _LATER),
+    Refused(("--device", "-dev"), _CARDS, "LLAMA_ARG_DEVICE"),
+    Refused(("--split-mode", "-sm"), _CARDS, "LLAMA_ARG_SPLIT_MODE"),
+    Refused(("--tensor-split", "-ts"), _CARDS, "LLAMA_ARG_TENSOR_SPLIT"),
+    Refused(("--main-gpu", "-mg"), _CARDS, "LLAMA_ARG_MAIN_GPU"),
+    Refused(("--n-gpu-layers", "--gpu-layers", "-ngl"), _CARDS, "LLAMA_ARG_N_GPU_LAYERS"),
+    Refused(("--cpu-moe", "-cmoe"), _CARDS, "LLAMA_ARG_CPU_MOE"),
+    Refused(("--n-cpu-moe", "-ncmoe"), _CARDS, "LLAMA_ARG_N_CPU_MOE"),
+    Refused(("--override-tensor", "-ot"), _CARDS, "LLAMA_ARG_OVERRIDE_TENSOR"),
+    Refused(("--fit", "-fit"), _CARDS, "LLAMA_ARG_FIT"),
+    Refused(("--fit-target", "-fitt"), _CARDS, "LLAMA_ARG_FIT_TARGET"),
+    Refused(("--fit-ctx", "-fitc"), _CARDS, "LLAMA_ARG_FIT_CTX"),
+    Refused(("--spec-draft-device", "--device-draft", "-devd"), _CARDS),
+)
 BY_SPELLING = {spelling: flag for flag in FLAGS for spelling in flag.spellings}
-
-
-def usage() -> str:
-    """The text that `--help` prints."""
-    lines = ["usage: bloomery-serve (-m PATH | --model demo) [flags]", ""]
-    for flag in FLAGS:
-        given = f"default {flag.default}; " if flag.default not in (None, ()) else ""
-        variable = f" [{flag.env}]" if flag.env else ""
-        lines += [f"  {', '.join(flag.spellings)} {flag.value}{variable}", f"      {given}{flag.help}"]
-    lines += ["  --version", "      print the version and exit", "  --help, -h", "      print this text and exit"]
-    return "\n".join(lines) + "\n"
+ACTION_SPELLINGS = frozenset(spelling for action in ACTIONS for spelling in action.spellings)
+REFUSED_BY_SPELLING = {spelling: refused for refused in REFUSED for spelling in refused.spellings}

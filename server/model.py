@@ -16,11 +16,13 @@ from bloomery.interface.quoted import one_line
 from bloomery.interface.spec import ModelDescription
 from bloomery.interface.tokenizer import Tokenizer, TokenizerError, load_tokenizer
 from bloomery.server.chat.template import CHATML, ChatTemplate
-from bloomery.server.context import StateBytes, choose_context
-from bloomery.server.settings import Settings, SettingsError
+from bloomery.server.context import StateBytes, choose_context, count_slots
+from bloomery.server.flags import MOST_AUTO_SLOTS
+from bloomery.server.given import SettingsError
+from bloomery.server.levers import check_levers
+from bloomery.server.seats import seat_of
+from bloomery.server.settings import Settings
 
-# The seats that serve several architectures; any other architecture is a seat of its own name.
-SEAT_OF = {"qwen3moe": "qwen3", "nemotron_h": "nemotron", "nemotron_h_moe": "nemotron"}
 # The least an engine takes. Nothing is drafted here, and a state that cannot be cut back is kept once for each input
 # that may be on trial.
 _N_TRIAL = 1
@@ -77,18 +79,25 @@ def load_model(settings: Settings, notice: Callable[[str], None]) -> ServedModel
         )
     template = _template(file, tokenizer, settings)
     provider, why = registry.choose_engine(settings.engine, description, file)
+    state = StateBytes(per_cell=provider.bytes_per_cell(spec), per_sequence=provider.bytes_per_sequence(spec, _N_TRIAL))
+    room = settings.levers.get("BLOOMERY_HOST_ROOM")
+    available = available_memory() if room is None else room
+    n_parallel = settings.parallel
+    if n_parallel == "auto":
+        n_parallel = count_slots(
+            settings.slot_ctx, n_ctx_train=spec.n_ctx_train, state=state, available=available, most=MOST_AUTO_SLOTS
+        )
     context = choose_context(
         settings.ctx_size,
-        n_parallel=settings.parallel,
+        slot_ctx=settings.slot_ctx,
+        n_parallel=n_parallel,
         n_ctx_train=spec.n_ctx_train,
-        state=StateBytes(
-            per_cell=provider.bytes_per_cell(spec), per_sequence=provider.bytes_per_sequence(spec, _N_TRIAL)
-        ),
-        available=available_memory(),
+        state=state,
+        available=available,
     )
     options = EngineOptions(
         n_ctx=context.per_slot,
-        n_sequences=settings.parallel,
+        n_sequences=n_parallel,
         n_ubatch=settings.ubatch_size,
         threads=settings.threads,
         numerics=settings.numerics,
@@ -102,11 +111,11 @@ def load_model(settings: Settings, notice: Callable[[str], None]) -> ServedModel
     notice(f"engine name={provider.name} numerics={settings.numerics} why={why}")
     notice(context.line())
     notice(
-        f"parallel rule=slots slots={settings.parallel} slot_ctx={context.per_slot}"
-        f" from={_source(settings, '--parallel')}"
+        f"parallel rule=slots slots={n_parallel} slot_ctx={context.per_slot} total={n_parallel * context.per_slot}"
+        f" from={_slots_from(settings)}"
     )
-    notice(f"ubatch size={settings.ubatch_size} from={_source(settings, '--ubatch-size')}")
-    if context.rule == "set" and "--parallel" not in settings.given:
+    notice(f"ubatch size={settings.ubatch_size} from={_ubatch_from(settings)}")
+    if settings.ctx_size is not None and "--parallel" not in settings.given:
         notice(
             f"--ctx-size {settings.ctx_size} is one request's context;"
             " add --parallel N to serve N requests at once, which split it"
@@ -120,7 +129,7 @@ def load_model(settings: Settings, notice: Callable[[str], None]) -> ServedModel
         name=name,
         path=settings.model_file,
         n_ctx=context.per_slot,
-        n_parallel=settings.parallel,
+        n_parallel=n_parallel,
         file_type=file_type,
         meta={
             "vocab_type": _VOCAB_TYPES.get(file.get_str("tokenizer.ggml.model", "none"), 0),
@@ -135,13 +144,16 @@ def load_model(settings: Settings, notice: Callable[[str], None]) -> ServedModel
     )
 
 
-def seat_of(architecture: str) -> str:
-    """The word of the seat that serves an architecture; it is also a model's name where its file has none."""
-    return SEAT_OF.get(architecture, architecture)
+def _slots_from(settings: Settings) -> str:
+    if "--parallel" in settings.given:
+        return "auto" if settings.parallel == "auto" else "flag"
+    return "default" if settings.ctx_size is None and settings.slot_ctx is None else "ctx"
 
 
-def _source(settings: Settings, flag: str) -> str:
-    return "flag" if flag in settings.given else "default"
+def _ubatch_from(settings: Settings) -> str:
+    if "--ubatch-size" in settings.given:
+        return "flag"
+    return "lever" if "BLOOMERY_QWEN3_UBATCH" in settings.levers else "default"
 
 
 def _architecture(file: GgufFile, settings: Settings) -> str:
@@ -157,6 +169,7 @@ def _architecture(file: GgufFile, settings: Settings) -> str:
         raise SettingsError(
             f"--model {settings.seat} on a {architecture} file, which serves --model {seat_of(architecture)}"
         )
+    check_levers(settings.levers, seat_of(architecture))
     return architecture
 
 

@@ -175,6 +175,7 @@ class Scheduler:
     def _drop(self, stream: Stream, reason: request_log.Reason) -> None:
         """Book and log a stream that never ran; the lock is held."""
         del self._answers[stream]
+        stream.leave()
         generation = stream.generation
         counts = RequestCounts(
             n_prompt=len(generation.prompt),
@@ -352,6 +353,7 @@ class Scheduler:
         self._log(
             request_log.ended(stream.task_id, stream.generation.choice, stream.generation.endpoint, counts, reason)
         )
+        stream.leave()
         if last is not None:
             stream.emit(last)
 

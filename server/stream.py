@@ -24,6 +24,8 @@ class Stream:
         self._on_cancel = on_cancel
         self._events: deque[Event] = deque()
         self._ended = False
+        self._left = False
+        self._when_left: list[Callable[[], None]] = []
         self._arrived = threading.Condition()
 
     @property
@@ -67,3 +69,18 @@ class Stream:
             self._ended = isinstance(event, Finish | Failure)
             self._events.append(event)
             self._arrived.notify_all()
+
+    def when_left(self, call: Callable[[], None]) -> None:
+        """Have `call` called once the engine has left the generation: at once when it has."""
+        with self._arrived:
+            if not self._left:
+                self._when_left.append(call)
+                return
+        call()
+
+    def leave(self) -> None:
+        """Nothing is computed for the generation any more; the scheduler's part, once, before an ending event."""
+        with self._arrived:
+            self._left = True
+        for call in self._when_left:
+            call()

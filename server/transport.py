@@ -1,8 +1,4 @@
-"""The HTTP server under the application: waitress, with a request judged by its headers before its body is read.
-
-waitress reads a whole body, and answers `Expect: 100-continue`, before an application runs. The parser here looks at
-the headers the moment they are complete, so that a request without a key or in an unreadable coding costs nothing.
-"""
+"""The HTTP server under the application: waitress, with a request judged by its headers before its body is read."""
 
 from __future__ import annotations
 
@@ -17,22 +13,18 @@ from typing import Any, TypeAlias
 from waitress import wasyncore
 from waitress.adjustments import Adjustments
 from waitress.channel import HTTPChannel
-from waitress.parser import HTTPRequestParser
 from waitress.server import TcpWSGIServer
-from waitress.task import ErrorTask, ThreadedTaskDispatcher, WSGITask
+from waitress.task import ThreadedTaskDispatcher
 
-from bloomery.server.auth import PUBLIC_PATHS, ApiKeys
-from bloomery.server.body import BODY_LIMIT, content_coding, too_large
-from bloomery.server.errors import ApiError, invalid_request, server_error, unavailable
+from bloomery.server.auth import ApiKeys
+from bloomery.server.body import BODY_LIMIT, content_coding
+from bloomery.server.errors import ApiError, invalid_request, unavailable
+from bloomery.server.http_answers import IDLE_SECONDS, REASONS, RefusalTask, RequestTask
 from bloomery.server.render.errors import error_body, error_headers
+from bloomery.server.request_parser import Arrival, RequestParser, UnwantedBody
 
 SERVER_NAME = "bloomery-serve"
-IDLE_SECONDS = 5
 READ_SECONDS = 600
-
-# How long a request may take to arrive: this many seconds, and one more for each of so many bytes that did arrive.
-ARRIVAL_SECONDS = 30
-ARRIVAL_BYTES_A_SECOND = 1 << 16
 
 _HEADER_LIMIT = 1 << 16
 CLOSE_SECONDS = 5.0
@@ -40,6 +32,12 @@ CLOSE_SECONDS = 5.0
 # Threads beyond one for every request that may wait or run: they answer everything that never waits, /health first.
 _SPARE_THREADS = 4
 _REFUSED_READ = 1 << 16
+# What the log says of a key's refusal.
+_KEY_REFUSALS = {
+    401: "no valid API key",
+    403: "its API key's scope is another",
+    429: "its API key's limit is reached",
+}
 
 Wsgi: TypeAlias = Callable[..., Any]
 
@@ -71,123 +69,6 @@ class TransportSettings:
         return self.connections or max(64, self.admitted + 4 * _SPARE_THREADS)
 
 
-class RequestParser(HTTPRequestParser):  # type: ignore[misc]
-    """waitress's parser, which hands its headers to `judge` before it takes any of the body."""
-
-    def __init__(self, adj: Adjustments, judge: Callable[[RequestParser], ApiError | None] | None = None) -> None:
-        super().__init__(adj)
-        self._judge = judge
-        self.body_unread = False
-        self.began = time.monotonic()
-        self.n_received = 0
-
-    def received(self, data: bytes) -> int:
-        """Take bytes of the connection; returns how many were taken. After a refusal, that is all of them."""
-        self.n_received += len(data)
-        try:
-            consumed: int = super().received(data)
-        except Exception as error:
-            # waitress lets some faults of a request line or a header through as they come.
-            self.error = invalid_request(f"the request is not valid HTTP: {type(error).__name__}")
-            self.completed = True
-            return len(data)
-        # A request line that was no HTTP leaves no path, and nothing to judge.
-        if self.headers_finished and self._judge is not None and hasattr(self, "path"):
-            judge, self._judge = self._judge, None
-            refusal = judge(self)
-            if refusal is not None:
-                self.error = refusal
-            elif self.error is None and (self.command == "OPTIONS" or self.path in PUBLIC_PATHS):
-                self._leave_body()
-        if self.error is not None or self.body_unread:
-            self.completed = True
-            self.expect_continue = False
-            # What follows is the body, and must never be read as another request.
-            return len(data)
-        return consumed
-
-    def late(self, now: float) -> bool:
-        """Whether the request should have arrived by now: a client that sends it in drops holds a connection."""
-        return now - self.began > ARRIVAL_SECONDS + self.n_received / ARRIVAL_BYTES_A_SECOND
-
-    @property
-    def has_body(self) -> bool:
-        """Whether the headers declare a body."""
-        return self.body_rcv is not None
-
-    def _leave_body(self) -> None:
-        """A public request is answered from its headers; the connection of one with a body ends there."""
-        if self.has_body:
-            self.body_unread = True
-            self.body_rcv = None
-            self.headers.pop("CONTENT_LENGTH", None)
-            self.headers["CONNECTION"] = "close"
-
-
-class RequestTask(WSGITask):  # type: ignore[misc]
-    """A request for the application."""
-
-    close_on_finish: bool
-
-    def build_response_header(self) -> bytes:
-        """The answer's status line and headers, which say how long an idle connection is kept.
-
-        A client that was turned away gives its connection back: a full server needs it for others.
-        """
-        if self.status.startswith("503"):
-            self.set_close_on_finish()
-        closes = self.close_on_finish or self.request.headers.get("CONNECTION", "").lower() == "close"
-        head: bytes = super().build_response_header()
-        if self.chunked_response and not closes:
-            # waitress closes after every chunked answer, although its chunks say where it ends.
-            self.close_on_finish = False
-            head = head.replace(b"\r\nConnection: close\r\n", b"\r\n", 1)
-        if self.close_on_finish:
-            return head
-        return head.removesuffix(b"\r\n") + b"Keep-Alive: timeout=%d\r\n\r\n" % IDLE_SECONDS
-
-
-class RefusalTask(ErrorTask):  # type: ignore[misc]
-    """The answer to a request that never reached the application, in llama-server's words."""
-
-    def execute(self) -> None:
-        """Write the answer; the connection closes after it."""
-        error = _as_api_error(self.request.error)
-        body = error_body(error)
-        self.status = f"{error.code} {REASONS.get(error.code, 'Error')}"
-        self.response_headers.extend(error_headers(error).items())
-        self.response_headers.append(("Access-Control-Allow-Origin", self.request.headers.get("ORIGIN", "")))
-        self.set_close_on_finish()
-        self.content_length = len(body)
-        self.write(b"" if getattr(self.request, "command", "") == "HEAD" else body)
-
-
-REASONS = {
-    400: "Bad Request",
-    401: "Unauthorized",
-    415: "Unsupported Media Type",
-    431: "Request Header Fields Too Large",
-    500: "Internal Server Error",
-    501: "Not Implemented",
-    503: "Service Unavailable",
-}
-
-
-def _as_api_error(error: Any) -> ApiError:
-    """waitress's own errors, as llama-server's object."""
-    if isinstance(error, ApiError):
-        return error
-    if error.code == 413:
-        return too_large()
-    if error.code == 431:
-        return ApiError(431, "invalid_request_error", "the request's headers are too large")
-    if error.code == 501:
-        return ApiError(501, "not_supported_error", "only the transfer coding chunked is supported")
-    if error.code >= 500:
-        return server_error("the server met an unexpected condition; its log has the details")
-    return invalid_request(f"the request is not valid HTTP: {error.body}")
-
-
 class Channel(HTTPChannel):  # type: ignore[misc]
     """One connection."""
 
@@ -195,38 +76,68 @@ class Channel(HTTPChannel):  # type: ignore[misc]
     error_task_class = RefusalTask
     # After a refusal nothing more is read: what the client still sends is a body nobody wants.
     deaf = False
+    # The request that was just refused, and the body of one that was, when the connection goes on after it.
+    _refused: RequestParser | None = None
+    _unwanted: UnwantedBody | None = None
 
     def parser_class(self, adj: Adjustments) -> RequestParser:
         """A parser for the connection's next request."""
         return RequestParser(adj, self._judge)
 
     def _judge(self, request: RequestParser) -> ApiError | None:
-        settings: TransportSettings = self.server.settings
-        if not settings.keys.admit(request.command, request.path, request.headers):
-            path = request.request_uri.partition("?")[0][:200].encode("unicode_escape").decode()
-            settings.log(f"{request.command} {path} from {self.addr[0]}: refused, no valid API key")
-            return ApiError(401, "authentication_error", "Invalid API Key")
-        if request.has_body:
-            if request.chunked and "CONTENT_LENGTH" in request.headers:
-                return invalid_request("the request has both a Content-Length and a Transfer-Encoding")
-            try:
+        """Why a request goes no further than its headers; None when it does, with a place among its key's."""
+        try:
+            limits = self.server.settings.keys.admit(request.command, request.path, request.headers)
+            if request.has_body:
+                if request.chunked and "CONTENT_LENGTH" in request.headers:
+                    return invalid_request("the request has both a Content-Length and a Transfer-Encoding")
                 content_coding(request.headers)
-            except ApiError as error:
-                return error
+            if limits is not None and request.error is None:
+                request.place = limits.enter()
+        except ApiError as error:
+            self._log_refusal(request, error.code)
+            self._refused = request
+            return error
         return None
+
+    def _log_refusal(self, request: RequestParser, code: int) -> None:
+        if code in _KEY_REFUSALS:
+            path = request.request_uri.partition("?")[0][:200].encode("unicode_escape").decode()
+            self.server.settings.log(f"{request.command} {path} from {self.addr[0]}: refused, {_KEY_REFUSALS[code]}")
+
+    @property
+    def arrival(self) -> Arrival | None:
+        """How long what is arriving has been; None while nothing is."""
+        arriving = self._unwanted or self.request
+        return None if arriving is None else arriving.arrival
 
     def received(self, data: bytes) -> bool:
         """Take bytes of the connection."""
-        result: bool = super().received(data)
-        self.deaf = self.deaf or any(request.error or request.body_unread for request in self.requests)
-        return result
+        while data:
+            if self._unwanted is None:
+                super().received(data)
+                refused, self._refused = self._refused, None
+                if refused is None or refused.unwanted is None:
+                    break
+                self._unwanted, data = refused.unwanted, refused.rest
+            else:
+                data = self._unwanted.take(data)
+                if self._unwanted.broken:
+                    self.will_close = True
+                    break
+                if self._unwanted.ended:
+                    self._unwanted = None
+        self.deaf = self.deaf or any(request.ends_connection for request in self.requests)
+        return not self.will_close
 
     def readable(self) -> bool:
         """Whether the loop should read."""
         return not self.deaf and bool(super().readable())
 
     def handle_close(self) -> None:
-        """Close the connection."""
+        """Close the connection; a request that has not arrived whole leaves its place, the others when they end."""
+        if self.request is not None:
+            self.request.leave()
         if self.deaf and self.socket is not None:
             _take_what_arrived(self.socket)
         super().handle_close()
@@ -297,9 +208,10 @@ class _WaitressServer(TcpWSGIServer):  # type: ignore[misc]
         for channel in list(self.active_channels.values()):
             if channel.requests:
                 continue
-            if channel.request is not None and channel.request.late(time.monotonic()):
+            arrival = channel.arrival
+            if arrival is not None and arrival.late(time.monotonic()):
                 channel.will_close = True
-            idle = channel.request is None and not channel.total_outbufs_len
+            idle = arrival is None and not channel.total_outbufs_len
             if channel.last_activity < now - (IDLE_SECONDS if idle else READ_SECONDS):
                 channel.will_close = True
 

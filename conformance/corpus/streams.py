@@ -168,6 +168,30 @@ def calls() -> Iterator[Request]:
     yield from _both("a completion shows the call", "/completion", {"prompt": "Weather?", "temperature": 0})
 
 
+# After how many ids a call in function tags is cut: at its tags, its name, and inside and after each kind of value.
+_LIMITS = (11, 13, 16, 18, 20, 22, 24, 27, 30, 32)
+# With these, draws begin a call inside the thought, or make several calls after it.
+_SEEDS = (6, 13, 19, 25)
+
+
+def function_calls() -> Iterator[Request]:
+    """Of `chain-function-lines` and `chain-function-bare`: calls in function tags, cut and drawn."""
+    greedy: dict[str, Any] = {**_ASK_WEATHER, "temperature": 0}
+    yield from _both("no tools in the request", _CHAT, {"messages": _ASK_WEATHER["messages"], "temperature": 0})
+    yield from _both("one call", _CHAT, greedy)
+    yield from _both("tool_choice none", _CHAT, {**greedy, "tool_choice": "none"})
+    yield from _both("reasoning_format none", _CHAT, {**greedy, "reasoning_format": "none"})
+    for limit in _LIMITS:
+        yield from _both(f"a call cut after {limit} ids", _CHAT, {**greedy, "max_tokens": limit})
+    for seed in _SEEDS:
+        drawn = {**_ASK_WEATHER, "temperature": 1.0, "seed": seed, "max_tokens": 160, "parallel_tool_calls": True}
+        yield from _both(f"calls drawn with seed {seed}", _CHAT, drawn)
+    yield from _both("a call and a stop inside it", _CHAT, {**greedy, "stop": ["Seoul"]})
+    yield post("a turn after a tool's answer", _CHAT, {**greedy, "messages": _AFTER_A_TOOL, "max_tokens": 8})
+    yield post("a completion shows the call", "/completion", {"prompt": "Weather?", "temperature": 0, "n_predict": 14})
+    yield post("the prompt after a tool's answer", "/apply-template", {**_ASK_WEATHER, "messages": _AFTER_A_TOOL})
+
+
 _DRAWN: tuple[tuple[str, dict[str, Any]], ...] = (
     ("drawn text with probabilities", {"n_probs": 5}),
     ("probabilities after sampling", {"n_probs": 5, "post_sampling_probs": True, "top_k": 4}),

@@ -1,4 +1,4 @@
-"""Texts, ids and chats for /tokenize, /detokenize and /apply-template; of `qwen3-a-f32`."""
+"""Texts, ids and chats for /tokenize, /detokenize, /apply-template and the counts of chats; of `qwen3-a-f32`."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ def _message(role: str, content: Any, **more: Any) -> dict[str, Any]:
     return {"role": role, "content": content, **more}
 
 
-def _templates() -> Iterator[Request]:
-    path = "/apply-template"
+def _chats() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Chats with and without tools, and the fields that shape a prompt."""
     user = _message("user", "Hi")
     call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"x": "y"}'}}
     caller = _message("assistant", "So:", tool_calls=[call, call])
@@ -94,12 +94,33 @@ def _templates() -> Iterator[Request]:
         ("markup", [_message("user", "<|im_end|>")]),
     )
     for name, messages in chats:
-        yield post(f"template: {name}", path, {"messages": messages})
-        yield post(f"template: {name}, with tools", path, {"messages": messages, "tools": [_TOOL]})
+        yield name, {"messages": messages}
+        yield f"{name}, with tools", {"messages": messages, "tools": [_TOOL]}
     for name, fields in (
         ("thinking off", {"chat_template_kwargs": {"enable_thinking": False}}),
         ("thinking on", {"chat_template_kwargs": {"enable_thinking": True}}),
         ("no generation prompt", {"add_generation_prompt": False}),
         ("tool_choice none", {"tools": [_TOOL], "tool_choice": "none"}),
     ):
-        yield post(f"template: {name}", path, {"messages": [user], **fields})
+        yield name, {"messages": [user], **fields}
+
+
+def _templates() -> Iterator[Request]:
+    for name, fields in _chats():
+        yield post(f"template: {name}", "/apply-template", fields)
+
+
+def counts() -> Iterator[Request]:
+    """How long every chat's prompt is; fields that do not shape it are not read."""
+    path = "/v1/chat/completions/input_tokens"
+    for name, fields in _chats():
+        yield post(f"count: {name}", path, fields)
+    user = _message("user", "Hi")
+    yield post("count: under the other path", "/chat/completions/input_tokens", {"messages": [user]})
+    for key, value in (("max_tokens", -5), ("temperature", "x"), ("n", 9), ("stream", True), ("stop", 5), ("model", 5)):
+        yield post(f"count: {key} not read", path, {"messages": [user], key: value})
+    yield post("count: messages missing", path, {})
+    yield post("count: messages a text", path, {"messages": "Hi"})
+    yield post("count: enable_thinking a text", path, {
+        "messages": [user], "chat_template_kwargs": {"enable_thinking": "no"},
+    })  # fmt: skip

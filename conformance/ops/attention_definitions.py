@@ -73,7 +73,8 @@ def _seen(case: OpCase, t: int, kv_head: int) -> list[int]:
 
 
 def select_blocks(case: OpCase, claims: Claims, got: tuple[Array, ...]) -> tuple[Expected, ...]:
-    """A score is a sum of head_dim products: (head_dim + 1) w of its sum of magnitudes, and nothing where all of them
+    """A score is a sum of head_dim products: (head_dim + 1) w of its sum of magnitudes, and `tiny` for each product
+    where they are float32 ones and may be lost near zero; and nothing where all of them
     are whole numbers whose sum stays below 2^24, which float32 adds exactly in any order. Among blocks whose scores are
     nearer than that another choice is accepted.
     """
@@ -86,7 +87,8 @@ def select_blocks(case: OpCase, claims: Claims, got: tuple[Array, ...]) -> tuple
         k = keys[case.arrays["slots"][t], : cell + 1]
         by_cell, sizes = k @ q[t, h], np.abs(k) @ np.abs(q[t, h])
         whole = bool((np.rint(q[t, h]) == q[t, h]).all() and (np.rint(k) == k).all() and sizes.max() < 2**24)
-        near = 0.0 if whole else float((q.shape[2] + 1) * claims.inner * sizes.max())
+        lost = q.shape[2] * claims.tiny if claims.decides_in == "float32" else 0.0
+        near = 0.0 if whole else float((q.shape[2] + 1) * claims.inner * sizes.max()) + lost
         scores = [float(by_cell[b * block : (b + 1) * block].max()) for b in range(own + 1)]
         local = [b for b in range(own, own - n_local, -1) if b >= 0]
         others = sorted((b for b in range(own + 1) if b not in local), key=lambda b: (-scores[b], b))

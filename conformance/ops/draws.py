@@ -18,6 +18,7 @@ from bloomery.conformance.ops.values import (
     ints,
     layouts,
     matrices,
+    rarely,
     row_lengths,
     small_weights,
     tokens,
@@ -114,8 +115,8 @@ def linear(draw: Draw, format_name: str) -> OpCase:
 
 @st.composite
 def expert_linear(draw: Draw, format_name: str) -> OpCase:
-    n_expert, n, n_in = draw(st.integers(1, 4)), draw(tokens()), draw(row_lengths(format_name))
-    n_used = draw(st.integers(1, n_expert))
+    n_expert, n, n_in = draw(rarely(st.integers(1, 4), 19)), draw(tokens()), draw(row_lengths(format_name))
+    n_used = draw(st.integers(1, min(n_expert, 4)))
     weight = draw(matrices(format_name, n_expert, draw(st.integers(1, 4)), n_in))
     rng = np.random.default_rng(draw(st.integers(0, 99)))
     experts = ints([rng.permutation(n_expert)[:n_used] for _ in range(n)])
@@ -174,7 +175,8 @@ def rope(draw: Draw, _format_name: str) -> OpCase:
     components = 4 if sections is not None and draw(st.booleans()) else 1
     positions = ints(draw(st.lists(at, min_size=n * components, max_size=n * components)))
     positions = positions.reshape(n, 4) if components == 4 else positions
-    x = draw(floats(n, draw(st.integers(1, 3)), n_dims + draw(st.sampled_from([0, 1, 3])), most=2.0**20))
+    n_head = draw(rarely(st.integers(1, 3), 35))
+    x = draw(floats(n, n_head, n_dims + draw(st.sampled_from([0, 1, 3])), most=2.0**20))
     return OpCase("rope", {"x": x, "positions": positions}, params={"rope": turn}, layouts=draw(layouts("x")))
 
 
@@ -216,7 +218,7 @@ def squared_relu(draw: Draw, _format_name: str) -> OpCase:
 
 @st.composite
 def route(draw: Draw, _format_name: str) -> OpCase:
-    n_expert = draw(st.integers(1, 20))
+    n_expert = draw(rarely(st.integers(1, 20), 67, 259))
     logits = draw(floats(draw(tokens()), n_expert, most=1e4))
     params = {
         "n_used": draw(st.integers(1, n_expert)),

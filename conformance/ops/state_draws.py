@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from bloomery.conformance.ops.case import Array, OpCase
-from bloomery.conformance.ops.values import Draw, Floats, Ints, floats, ints, layouts, small_weights, tokens
+from bloomery.conformance.ops.values import Draw, Floats, Ints, floats, ints, layouts, rarely, small_weights, tokens
 
 # In cells that no row may read: finite, as a kernel that masks multiplies them by zero, and too large to be overlooked.
 _UNREAD = 2.0**60
@@ -41,13 +41,19 @@ def _poisoned(cache: Floats, slots: Ints, cells: Ints, window: int | None) -> Fl
     return cache
 
 
+def _cells(n: int, n_cells: int) -> st.SearchStrategy[Array]:
+    """The own cells of `n` rows, the last one as likely as all others."""
+    one = st.one_of(st.integers(0, n_cells - 1), st.just(n_cells - 1))
+    return st.lists(one, min_size=n, max_size=n).map(ints)
+
+
 @st.composite
 def attention(draw: Draw, _format_name: str) -> OpCase:
     n, n_head_kv, group = draw(st.integers(1, 5)), draw(st.integers(1, 3)), draw(st.integers(1, 3))
     head_dim, value_dim = draw(st.sampled_from([1, 2, 5, 8, 33, 64])), draw(st.sampled_from([1, 2, 5, 16, 33]))
-    n_slots, n_cells = draw(st.integers(1, 2)), draw(st.sampled_from([1, 2, 5, 9, 17, 40]))
+    n_slots, n_cells = draw(st.integers(1, 2)), draw(rarely(st.sampled_from([1, 2, 5, 9, 17, 40]), 70, 270))
     slots = ints(draw(st.lists(st.integers(0, n_slots - 1), min_size=n, max_size=n)))
-    cells = ints(draw(st.lists(st.integers(0, n_cells - 1), min_size=n, max_size=n)))
+    cells = draw(_cells(n, n_cells))
     window = draw(st.one_of(st.none(), st.integers(1, n_cells + 1)))
     caches = {
         name: _poisoned(draw(floats(n_slots, n_cells, n_head_kv, width, most=1e3)), slots, cells, window)
@@ -78,10 +84,11 @@ def _chosen_blocks(seed: int, cells: Ints, n_head_kv: int, block: int) -> Ints:
 @st.composite
 def select_blocks(draw: Draw, _format_name: str) -> OpCase:
     n, heads, head_dim = draw(st.integers(1, 5)), draw(st.integers(1, 3)), draw(st.sampled_from([1, 2, 5, 16]))
-    n_slots, n_cells, block = draw(st.integers(1, 2)), draw(st.sampled_from([1, 3, 8, 17])), draw(st.integers(1, 4))
+    n_slots, block = draw(st.integers(1, 2)), draw(st.integers(1, 4))
+    n_cells = draw(rarely(st.sampled_from([1, 3, 8, 17]), 70))
     n_chosen = draw(st.integers(1, 5))
     slots = ints(draw(st.lists(st.integers(0, n_slots - 1), min_size=n, max_size=n)))
-    cells = ints(draw(st.lists(st.integers(0, n_cells - 1), min_size=n, max_size=n)))
+    cells = draw(_cells(n, n_cells))
     arrays = {
         "q": draw(floats(n, heads, head_dim, most=1e3)),
         "k_cache": _poisoned(draw(floats(n_slots, n_cells, head_dim, most=1e3)), slots, cells, None),
@@ -106,7 +113,7 @@ def _lanes(draw: Draw) -> tuple[int, int, dict[str, Array]]:
     for slot in draw(st.permutations(range(n_slots))):
         lane = draw(st.integers(0, n_lanes - 1))
         step = draw(st.integers(0, 1))
-        for _ in range(draw(st.integers(0 if slots else 1, 4))):
+        for _ in range(draw(rarely(st.integers(0 if slots else 1, 4), 19, 70))):
             slots.append(slot)
             read.append(lane)
             lane = (lane + step) % n_lanes

@@ -72,12 +72,17 @@ def floats(draw: Draw, *shape: int, most: float = LARGEST, any_bits: bool = Fals
 
 def tokens(least: int = 1) -> st.SearchStrategy[int]:
     """How many rows a pass has; kernels change at powers of two."""
-    return st.sampled_from([n for n in (1, 2, 3, 4, 0, 8, 9, 17) if n >= least])
+    return rarely(st.sampled_from([n for n in (1, 2, 3, 4, 0, 8, 9, 17) if n >= least]), 33, 67)
+
+
+def rarely(usual: st.SearchStrategy[int], *large: int) -> st.SearchStrategy[int]:
+    """The usual sizes, and one time in eight one past where kernels cut their work: in tiles, chunks and splits."""
+    return st.integers(0, 7).flatmap(lambda die: st.sampled_from(large) if die == 7 else usual)
 
 
 def widths() -> st.SearchStrategy[int]:
     """How wide a row is: odd, one, and around what vectors of a machine hold."""
-    return st.sampled_from([1, 2, 3, 4, 5, 7, 8, 9, 16, 31, 32, 33, 64, 70])
+    return rarely(st.sampled_from([1, 2, 3, 4, 5, 7, 8, 9, 16, 31, 32, 33, 64, 70]), 257, 1031)
 
 
 def layouts(*names: str) -> st.SearchStrategy[dict[str, Layout]]:

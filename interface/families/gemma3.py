@@ -9,6 +9,7 @@ from bloomery.interface.families.count import read_count
 from bloomery.interface.families.heads import read_heads, read_n_vocab
 from bloomery.interface.families.positive import read_positive
 from bloomery.interface.families.rope import read_rope
+from bloomery.interface.families.unserved import refuse_unserved
 from bloomery.interface.families.weights import standard_weights
 from bloomery.interface.files.gguf import GgufFile, ModelFileError
 from bloomery.interface.spec import Dense, Gqa, LayerSpec, ModelDescription, ModelSpec, Rope, Sandwich
@@ -25,6 +26,7 @@ def read(file: GgufFile) -> ModelDescription:
 
     Source: llama.cpp src/models/gemma3.cpp and its hyperparameters; Gemma 3 Technical Report (2025).
     """
+    refuse_unserved(file)
     n_embd = read_count(file, "gemma3.embedding_length")
     n_layer = read_count(file, "gemma3.block_count", most=4096)
     heads = read_heads(file, n_embd)

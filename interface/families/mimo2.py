@@ -13,7 +13,7 @@ from bloomery.interface.families.heads import read_n_vocab
 from bloomery.interface.families.per_layer import read_flags, read_per_layer
 from bloomery.interface.families.positive import read_positive
 from bloomery.interface.families.rope import read_rope
-from bloomery.interface.families.scale_companions import refuse_scale_companions
+from bloomery.interface.families.unserved import refuse_unserved, unread_drafts
 from bloomery.interface.families.weights import standard_weights
 from bloomery.interface.files.gguf import GgufFile, ModelFileError
 from bloomery.interface.spec import Dense, Gqa, LayerSpec, ModelDescription, ModelSpec, Moe, Plain, Rope
@@ -44,9 +44,8 @@ def read(file: GgufFile) -> ModelDescription:
         )
     if "output.weight" not in file.tensors:
         raise ModelFileError(f"{file.path}: the tensor output.weight is missing; a mimo2 head is never the embedding")
-    drafts = tuple(f"blk.{i}." for i in range(n_block - n_draft, n_block))
-    unread = frozenset(name for name in file.tensors if name.startswith(drafts))
-    refuse_scale_companions(file, unread)
+    unread = unread_drafts(file, n_block - n_draft, n_block)
+    refuse_unserved(file, unread)
     layers = _Layers(file, n_block)
     spec = ModelSpec(
         architecture="mimo2",

@@ -9,7 +9,7 @@ from bloomery.interface.families.count import read_count
 from bloomery.interface.families.heads import Heads, read_heads, read_n_vocab
 from bloomery.interface.families.positive import read_positive
 from bloomery.interface.families.rope import read_rope
-from bloomery.interface.families.scale_companions import refuse_scale_companions
+from bloomery.interface.families.unserved import refuse_unserved
 from bloomery.interface.families.weights import standard_weights
 from bloomery.interface.files.gguf import GgufFile, ModelFileError
 from bloomery.interface.spec import (
@@ -28,6 +28,8 @@ from bloomery.interface.spec import (
 _ARCH = "minimax-m3"
 # `expert_gating_func` of a router that scores by sigmoid.
 _SIGMOID = 2
+# More blocks than any model reads, and larger ones: a row's choice takes memory for the one and time for the other.
+_MOST_CHOSEN, _MOST_CELLS = 4096, 65536
 
 
 def read(file: GgufFile) -> ModelDescription:
@@ -37,7 +39,7 @@ def read(file: GgufFile) -> ModelDescription:
 
     Source: llama.cpp src/models/minimax-m3.cpp.
     """
-    refuse_scale_companions(file)
+    refuse_unserved(file)
     if "output.weight" not in file.tensors:
         raise ModelFileError(f"{file.path}: the tensor output.weight is missing; a {_ARCH} head is never the embedding")
     n_embd = read_count(file, f"{_ARCH}.embedding_length")
@@ -81,7 +83,7 @@ def _selector(file: GgufFile, heads: Heads, rope: Rope, eps: float) -> BlockSele
     prefix = f"{_ARCH}.attention.indexer"
     if (n_head := read_count(file, f"{prefix}.head_count")) != heads.n_head_kv:
         raise _wrong(file, f"attention.indexer.head_count {n_head} must be head_count_kv {heads.n_head_kv}, one each")
-    n_chosen = read_count(file, f"{prefix}.top_k")
+    n_chosen = read_count(file, f"{prefix}.top_k", most=_MOST_CHOSEN)
     n_local = read_count(file, f"{prefix}.local_blocks")
     if n_local > n_chosen:
         raise _wrong(file, f"attention.indexer.local_blocks {n_local} is more than the {n_chosen} of indexer.top_k")
@@ -89,7 +91,7 @@ def _selector(file: GgufFile, heads: Heads, rope: Rope, eps: float) -> BlockSele
         head_dim=read_count(file, f"{prefix}.key_length"),
         rope=rope,
         norm_eps=eps,
-        block=read_count(file, f"{prefix}.block_size"),
+        block=read_count(file, f"{prefix}.block_size", most=_MOST_CELLS),
         n_chosen=n_chosen,
         n_local=n_local,
     )

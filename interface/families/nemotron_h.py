@@ -12,7 +12,7 @@ from bloomery.interface.families.count import read_count
 from bloomery.interface.families.heads import read_n_vocab
 from bloomery.interface.families.per_layer import read_per_layer
 from bloomery.interface.families.positive import read_positive
-from bloomery.interface.families.scale_companions import refuse_scale_companions
+from bloomery.interface.families.unserved import refuse_unserved, unread_drafts
 from bloomery.interface.families.weights import standard_weights
 from bloomery.interface.files.gguf import GgufFile, ModelFileError
 from bloomery.interface.spec import (
@@ -41,9 +41,8 @@ def read(file: GgufFile) -> ModelDescription:
     Source: llama.cpp src/models/nemotron-h.cpp and mamba-base.cpp; NVIDIA Nemotron-H (arXiv:2504.03624).
     """
     keys = _Keys(file)
-    drafts = tuple(f"blk.{i}." for i in range(keys.n_layer, keys.n_block))
-    unread = frozenset(name for name in file.tensors if name.startswith(drafts))
-    refuse_scale_companions(file, unread)
+    unread = unread_drafts(file, keys.n_layer, keys.n_block)
+    refuse_unserved(file, unread)
     spec = ModelSpec(
         architecture=keys.arch,
         n_vocab=read_n_vocab(file),
@@ -115,16 +114,20 @@ class _Keys:
         head_dim = read_count(self.file, f"{self.arch}.attention.key_length", self.n_embd // n_head)
         if (size := read_count(self.file, f"{self.arch}.attention.value_length", head_dim)) != head_dim:
             raise self._wrong(f"attention.value_length is {size}, but a key is {head_dim} wide, and both must be equal")
-        scale = self.file.get_float(f"{self.arch}.attention.scale", 0.0)
-        if not (scale >= 0 and math.isfinite(scale)):
-            raise self._wrong(f"attention.scale is {scale}; it must be 0 or a positive number")
+        own_scale = 1.0 / math.sqrt(head_dim)
+        told = self.file.get_float(f"{self.arch}.attention.scale", 0.0)
+        if told and not math.isclose(told, own_scale, rel_tol=1e-6):
+            # A file that says another is computed without it by a llama-server, so that nothing shows what it means.
+            raise self._wrong(
+                f"attention.scale is {told}; llama-server ignores it, so only 0 and {own_scale:g} are sure"
+            )
         return Gqa(
             n_head=n_head,
             n_head_kv=n_head_kv,
             head_dim=head_dim,
             value_dim=head_dim,
             rope=None,
-            scale=scale or 1.0 / math.sqrt(head_dim),
+            scale=own_scale,
             qk_norm_eps=None,
             biases=self._biases(i, "attn_q", "attn_k", "attn_v", "attn_output"),
         )

@@ -8,6 +8,7 @@ from bloomery.interface.families.count import read_count
 from bloomery.interface.families.heads import read_heads, read_n_vocab
 from bloomery.interface.families.positive import read_positive
 from bloomery.interface.families.rope import read_rope
+from bloomery.interface.families.unserved import refuse_unserved
 from bloomery.interface.families.weights import standard_weights
 from bloomery.interface.files.gguf import GgufFile, ModelFileError
 from bloomery.interface.spec import Dense, FeedForward, Gqa, LayerSpec, ModelDescription, ModelSpec, Plain
@@ -20,6 +21,7 @@ def read(file: GgufFile) -> ModelDescription:
 
 def describe(file: GgufFile, ffn: FeedForward) -> ModelDescription:
     """A Qwen3 decoder whose every layer has the given feed-forward; the keys' prefix is the file's architecture."""
+    refuse_unserved(file)
     arch = file.get_str("general.architecture")
     n_embd = read_count(file, f"{arch}.embedding_length")
     heads = read_heads(file, n_embd)

@@ -12,7 +12,7 @@ from bloomery.interface.families.heads import read_heads, read_n_vocab
 from bloomery.interface.families.per_layer import read_flags
 from bloomery.interface.families.positive import read_positive
 from bloomery.interface.families.rope import read_rope
-from bloomery.interface.families.scale_companions import refuse_scale_companions
+from bloomery.interface.families.unserved import refuse_unserved
 from bloomery.interface.families.weights import standard_weights
 from bloomery.interface.files.gguf import GgufFile, ModelFileError
 from bloomery.interface.spec import (
@@ -56,7 +56,7 @@ def describe(file: GgufFile, ffn: FeedForward) -> ModelDescription:
             f"{file.path}: the file holds a draft layer without its model (there is no blk.0.attn_norm.weight);"
             " serve a file that holds both"
         )
-    refuse_scale_companions(file)
+    refuse_unserved(file)
     n_embd = read_count(file, f"{arch}.embedding_length")
     n_ctx_train = read_count(file, f"{arch}.context_length")
     eps = read_positive(file, f"{arch}.attention.layer_norm_rms_epsilon")
@@ -93,7 +93,10 @@ def _read_rope(file: GgufFile, arch: str, head_dim: int, n_ctx_train: int) -> Ro
         raise ModelFileError(f"{file.path}: {arch}.rope.dimension_count {n_dims} is more than a head's {head_dim}")
     rope = read_rope(file, n_dims=n_dims, style="neox", n_ctx_train=n_ctx_train)
     key = f"{arch}.rope.dimension_sections"
-    sections = [int(pairs) for pairs in file.get_numbers(key)]
+    listed = file.get_numbers(key)
+    if listed.dtype.kind not in "iu":
+        raise ModelFileError(f"{file.path}: the key {key!r} is an array of {listed.dtype}, not of whole numbers")
+    sections = [int(pairs) for pairs in listed]
     # The fourth component is 0 where the others are the place in a text, so no pair may turn by it.
     pairs = range(n_dims // 2)
     if (

@@ -10,9 +10,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, TypeAlias
 
+from bloomery.server.chat.dsml import recognise_dsml
+from bloomery.server.chat.function_xml import recognise_functions
+from bloomery.server.chat.glm_xml import recognise_glm
+from bloomery.server.chat.hermes import recognise_hermes
+from bloomery.server.chat.markup import CallMarkup, Recognise, WrittenCalls
+from bloomery.server.chat.minimax import recognise_minimax
+from bloomery.server.chat.muse import recognise_muse
+from bloomery.server.chat.tags import FIRST_TAG, LAST_TAG
 from bloomery.server.chat.template import ChatTemplate
 from bloomery.server.chat.think import ThinkTags
 
@@ -20,16 +28,24 @@ ThinkingOff: TypeAlias = Literal["switch", "low_effort", "neither"]
 
 # Words that no template has.
 _USER, _SYSTEM, _THOUGHT, _SAID, _ARGUMENT, _TOOL = "Zuq1", "Zsy2", "Zth3", "Zsa4", "Zar5", "ztool6"
+_PARAMETER = "place"
 
-_LAST_TAG = re.compile(r"(<[^<>\s]+>|\[[^\[\]\s]+\])(\s*)$")
-_FIRST_TAG = re.compile(r"^(\s*)(<[^<>\s]+>|\[[^\[\]\s]+\])(\s*)")
+# Asked in turn for the markup of a template's calls.
+_RECOGNISERS: tuple[Recognise, ...] = (
+    recognise_hermes,
+    recognise_functions,
+    recognise_glm,
+    recognise_dsml,
+    recognise_minimax,
+    recognise_muse,
+)
 
 _PROBE_TOOL = {
     "type": "function",
     "function": {
         "name": _TOOL,
         "description": "A tool.",
-        "parameters": {"type": "object", "properties": {"place": {"type": "string"}}, "required": ["place"]},
+        "parameters": {"type": "object", "properties": {_PARAMETER: {"type": "string"}}, "required": [_PARAMETER]},
     },
 }
 
@@ -45,16 +61,16 @@ class SpecialTokens(Protocol):
 class TemplateFacts:
     """What a template does, on a vocabulary.
 
-    think: its reasoning tags, None without.  call_tags: the tags around a Hermes call, None when the template writes
-    calls in another way or not at all.  writes_calls: whether it renders calls at all.  special_tags: those of these
-    tags that are one special token.  thinking_off: what turns thinking off (/props).  thinks_by_default: whether it
-    thinks when nothing is asked.  typed_content: whether it takes content in parts; string_content: as a string.
-    system_role: whether it renders system messages.  object_arguments: whether a call's arguments are an object to it.
-    keeps_developer: whether it knows the role `developer` itself.
+    think: its reasoning tags, None without.  markup: how it writes calls, None when this server cannot read that or the
+    template writes none.  writes_calls: whether it renders calls at all.  special_tags: those of the reasoning's and
+    the markup's tags that are one special token.  thinking_off: what turns thinking off (/props).  thinks_by_default:
+    whether it thinks when nothing is asked.  typed_content: whether it takes content in parts; string_content: as a
+    string.  system_role: whether it renders system messages.  object_arguments: whether a call's arguments are an
+    object to it.  keeps_developer: whether it knows the role `developer` itself.
     """
 
     think: ThinkTags | None = None
-    call_tags: tuple[str, str] | None = None
+    markup: CallMarkup | None = None
     writes_calls: bool = False
     special_tags: frozenset[str] = frozenset()
     thinking_off: ThinkingOff = "neither"
@@ -68,7 +84,7 @@ class TemplateFacts:
     @property
     def parses_calls(self) -> bool:
         """Whether a reply's tool calls can be read."""
-        return self.call_tags is not None
+        return self.markup is not None
 
     def preserved_ids(self, tokenizer: SpecialTokens) -> frozenset[int]:
         """The ids whose text belongs to an answer although they may be control tokens."""
@@ -80,12 +96,12 @@ def read_facts(template: ChatTemplate, tokenizer: SpecialTokens) -> TemplateFact
     """Render the probes and compare."""
     probe = _Probe(template)
     thinking_off, thinks_by_default = probe.thinking()
-    call_tags, writes_calls, object_arguments = probe.calls()
+    markup, writes_calls, object_arguments = probe.calls()
     think = probe.think_tags()
-    tags = [*([think.open, think.close] if think else ()), *(call_tags or ())]
+    tags = [*([think.open, think.close] if think else ()), *(markup.tags if markup else ())]
     return TemplateFacts(
         think=think,
-        call_tags=call_tags,
+        markup=markup,
         writes_calls=writes_calls,
         special_tags=frozenset(tag for tag in tags if tokenizer.special_id(tag) is not None),
         thinking_off=thinking_off,
@@ -154,8 +170,13 @@ class _Probe:
         for variables in ({"enable_thinking": True}, {"add_generation_prompt": False}):
             before, found, after = self.render([_user(), said], **variables).partition(_THOUGHT)
             if found and (tags := _tags_around(before, after.partition(_SAID)[0])):
-                return tags
+                return replace(tags, bare_close=self._closes_barely(tags))
         return self._tags_of_prompt()
+
+    def _closes_barely(self, tags: ThinkTags) -> bool:
+        """Whether a turn without reasoning begins with the closing tag alone."""
+        before = self.render([_user(), {"role": "assistant", "content": _SAID}]).partition(_SAID)[0].rstrip()
+        return before.endswith(tags.close) and not before.removesuffix(tags.close).rstrip().endswith(tags.open)
 
     def _tags_of_prompt(self) -> ThinkTags | None:
         without = self.render([_user()], add_generation_prompt=False)
@@ -171,12 +192,20 @@ class _Probe:
                 return ThinkTags(f"<{opened[1]}>", f"</{opened[1]}>", after_open=opened[2])
         return None
 
-    def calls(self) -> tuple[tuple[str, str] | None, bool, bool]:
-        """The tags around a Hermes call, whether calls are written at all, and whether arguments are an object."""
-        as_object = self._rendered_calls({"place": _ARGUMENT}, 1)
-        is_object = _ARGUMENT in as_object and repr({"place": _ARGUMENT}) not in as_object
-        arguments = {"place": _ARGUMENT} if is_object else json.dumps({"place": _ARGUMENT})
-        return _hermes_tags(self._rendered_calls(arguments, 2)), _TOOL in self._rendered_calls(arguments, 1), is_object
+    def calls(self) -> tuple[CallMarkup | None, bool, bool]:
+        """How calls are written, whether they are at all, and whether arguments are an object to the template."""
+        as_object = self._rendered_calls({_PARAMETER: _ARGUMENT}, 1)
+        is_object = _ARGUMENT in as_object and repr({_PARAMETER: _ARGUMENT}) not in as_object
+        arguments = {_PARAMETER: _ARGUMENT} if is_object else json.dumps({_PARAMETER: _ARGUMENT})
+        written = WrittenCalls(
+            function=_TOOL,
+            argument=_PARAMETER,
+            value=_ARGUMENT,
+            one=self._rendered_calls(arguments, 1),
+            two=self._rendered_calls(arguments, 2),
+        )
+        markup = next((markup for recognise in _RECOGNISERS if (markup := recognise(written))), None)
+        return markup, _TOOL in written.one, is_object
 
     def _rendered_calls(self, arguments: Mapping[str, str] | str, count: int) -> str:
         """How the template writes `count` calls of one message, and what follows."""
@@ -192,7 +221,7 @@ def _common_prefix(left: str, right: str) -> int:
 
 
 def _tags_around(before: str, after: str) -> ThinkTags | None:
-    opened, closed = _LAST_TAG.search(before), _FIRST_TAG.search(after)
+    opened, closed = LAST_TAG.search(before), FIRST_TAG.search(after)
     if opened is None or closed is None or not _are_pair(opened[1], closed[2]):
         return None
     return ThinkTags(opened[1], closed[2], opened[2], closed[1], closed[3])
@@ -201,23 +230,3 @@ def _tags_around(before: str, after: str) -> ThinkTags | None:
 def _are_pair(opened: str, closed: str) -> bool:
     """Whether two tags differ as the ends of one span do: by a slash, or as START and END."""
     return closed in {f"{opened[0]}/{opened[1:]}", opened.replace("START", "END")} and closed != opened
-
-
-def _hermes_tags(written: str) -> tuple[str, str] | None:
-    """The tags around each of two calls, if they are JSON objects of a name and arguments with nothing else between."""
-    found: list[tuple[str, str]] = []
-    decoder = json.JSONDecoder()
-    at = 0
-    while (at := written.find("{", at)) >= 0:
-        try:
-            call, end = decoder.raw_decode(written, at)
-        except (ValueError, RecursionError):
-            return None
-        opened, closed = _LAST_TAG.search(written[:at]), _FIRST_TAG.search(written[end:])
-        if opened is None or closed is None or set(call) != {"name", "arguments"} or call["name"] != _TOOL:
-            return None
-        found.append((opened[1], closed[2]))
-        if len(found) > 2:
-            return None
-        at = end
-    return found[0] if len(found) == 2 and found[0] == found[1] and found[0][0] != found[0][1] else None

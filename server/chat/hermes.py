@@ -6,43 +6,48 @@ llama-server on purpose, which refuses text after a call, and takes a call witho
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection
 from enum import Enum, auto
-from typing import Protocol
 
 from bloomery.server.chat.deltas import CallEnd, ChatDelta, ContentDelta, ParseFailure
 from bloomery.server.chat.hermes_call import CallError, HermesCall
-from bloomery.server.chat.tags import Tag
+from bloomery.server.chat.markup import CallMarkup, WrittenCalls
+from bloomery.server.chat.tags import FIRST_TAG, LAST_TAG, Tag
 from bloomery.server.chat.think import SPACES
 
 
-class ContentReader(Protocol):
-    """What reads a reply after its think span: one implementation a tool-call markup."""
+def recognise_hermes(written: WrittenCalls) -> CallMarkup | None:
+    """Each of two calls between the same tags, as a JSON object of a name and arguments, and nothing else between."""
+    found: list[tuple[str, str]] = []
+    decoder = json.JSONDecoder()
+    at = 0
+    while (at := written.two.find("{", at)) >= 0:
+        try:
+            call, end = decoder.raw_decode(written.two, at)
+        except (ValueError, RecursionError):
+            return None
+        opened, closed = LAST_TAG.search(written.two[:at]), FIRST_TAG.search(written.two[end:])
+        if opened is None or closed is None:
+            return None
+        if set(call) != {"name", "arguments"} or call["name"] != written.function:
+            return None
+        found.append((opened[1], closed[2]))
+        if len(found) > 2:
+            return None
+        at = end
+    if len(found) != 2 or found[0] != found[1] or found[0][0] == found[0][1]:
+        return None
+    return hermes_markup(*found[0])
 
-    def wanted(self) -> tuple[str, ...]:
-        """The tags that count now."""
 
-    def read(self, part: str | Tag) -> tuple[list[ChatDelta], str]:
-        """Read on; returns what is new, and text at the end of `part` that is to be read again with other tags."""
-
-    def finish(self, *, cut: bool) -> list[ChatDelta]:
-        """The reply has ended: `cut` by the token limit, or by itself."""
-
-
-class PlainContent:
-    """A reply without tools: all of it is content."""
-
-    def wanted(self) -> tuple[str, ...]:
-        """No tag counts."""
-        return ()
-
-    def read(self, part: str | Tag) -> tuple[list[ChatDelta], str]:
-        """All of it is content."""
-        return [ContentDelta(part if isinstance(part, str) else part.text)], ""
-
-    def finish(self, *, cut: bool) -> list[ChatDelta]:
-        """Nothing is held back."""
-        return []
+def hermes_markup(opener: str, closer: str) -> CallMarkup:
+    """Hermes calls between these tags."""
+    return CallMarkup(
+        name="hermes",
+        tags=(opener, closer),
+        make_reader=lambda special, tools, new_id: HermesContent(opener, closer, special=special, new_id=new_id),
+    )
 
 
 class _Place(Enum):

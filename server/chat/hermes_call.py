@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable
 
 from bloomery.server.chat.deltas import CallArguments, CallStart, ChatDelta
-from bloomery.server.chat.json_reader import WHITE_SPACE, JsonError, JsonReader, is_object, past_spaces
+from bloomery.server.chat.json_reader import WHITE_SPACE, JsonError, JsonReader, kind_of, past_spaces
 
 
 class CallError(ValueError):
@@ -148,9 +148,10 @@ class HermesCall:
         at, arguments = self._whole_string(text, at)
         if arguments is None:
             return at
-        if not is_object(arguments):
+        arguments = arguments.strip(WHITE_SPACE)
+        if kind_of(arguments) != "object":
             raise CallError('has "arguments" in a string that holds no JSON object', at)
-        self._add_arguments(arguments.strip(WHITE_SPACE))
+        self._add_arguments(arguments)
         self._step = self._more
         return at
 

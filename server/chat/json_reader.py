@@ -16,6 +16,7 @@ _NUMBER_CHARACTERS = re.compile(r"[-+.0-9eE]*")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
 _SPACES = re.compile(r"[ \t\n\r]*")
 _LITERALS = {"t": "true", "f": "false", "n": "null"}
+_KINDS = {"{": "object", "[": "array", '"': "string", "t": "boolean", "f": "boolean", "n": "null"}
 
 
 class JsonError(ValueError):
@@ -192,12 +193,14 @@ class JsonReader:
             self.ended = True
 
 
-def is_object(text: str) -> bool:
-    """Whether a text is one JSON object, with or without white space around it."""
-    stripped = text.strip(WHITE_SPACE)
+def kind_of(text: str) -> str | None:
+    """The kind of JSON value that a text is, by JSON Schema's name; None if it is not one value and nothing else."""
     reader = JsonReader()
     try:
-        end = reader.read(stripped)
+        # A number has no end of its own.
+        end = reader.read(text + " ")
     except JsonError:
-        return False
-    return reader.ended and end == len(stripped) and stripped.startswith("{")
+        return None
+    if not reader.ended or end != len(text) or text[0] in WHITE_SPACE:
+        return None
+    return _KINDS.get(text[0], "number")

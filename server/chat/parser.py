@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
 
-from bloomery.server.chat.deltas import ChatDelta, ParseFailure
+from bloomery.server.chat.deltas import ChatDelta, ContentDelta, ParseFailure
 from bloomery.server.chat.facts import TemplateFacts
-from bloomery.server.chat.hermes import ContentReader, HermesContent, PlainContent
-from bloomery.server.chat.tags import TagReader
-from bloomery.server.chat.think import Start, ThinkSpan, start_of
+from bloomery.server.chat.markup import ContentReader, NewId, PlainContent, Tools
+from bloomery.server.chat.tags import Tag, TagReader
+from bloomery.server.chat.think import SPACES, Start, ThinkSpan, start_of
 
 # The most text read at once. Text after a tag is copied, so a long piece full of tags would cost its square.
 _PIECE = 4096
@@ -31,28 +30,38 @@ class ChatParser:
         self,
         facts: TemplateFacts,
         prompt_tail: str,
-        tools: bool,
+        tools: Tools,
         *,
         thinking: bool = True,
         raw_reasoning: bool = False,
-        new_id: Callable[[int], str] = new_call_id,
+        whole: bool = False,
+        new_id: NewId = new_call_id,
     ) -> None:
-        """`prompt_tail`: what the template wrote last (`Rendered.tail`).  tools: whether calls are parsed.
+        """`prompt_tail`: what the template wrote last (`Rendered.tail`).  tools: those whose calls are parsed.
 
         thinking: False when the request turned thinking off, which closes a span that the template would leave to the
-        model.  raw_reasoning: leave the reasoning and its tags in the content.
+        model.  raw_reasoning: leave the reasoning and its tags in the content.  whole: the reply is not streamed.
         """
-        special = facts.special_tags
+        special, markup = facts.special_tags, facts.markup
         self._tags = TagReader(special)
         self._content: ContentReader = PlainContent()
-        if tools and facts.call_tags is not None:
-            self._content = HermesContent(*facts.call_tags, special=special, new_id=new_id)
+        if markup is not None and (tools or markup.frames_content):
+            self._content = markup.reader(special, tools, new_id, whole=whole)
         self._span: ThinkSpan | None = None
         if facts.think is not None:
             start = start_of(facts.think, prompt_tail)
             if start is Start.MAY_OPEN and not thinking:
                 start = Start.CLOSED
-            self._span = ThinkSpan(facts.think, prompt_tail, start, raw=raw_reasoning)
+            self._span = ThinkSpan(
+                facts.think,
+                prompt_tail,
+                start,
+                raw=raw_reasoning,
+                enders=markup.ends_thought if markup else (),
+                all_space=markup is not None and markup.space_is_layout,
+            )
+        # White space before the first text, where it is layout.
+        self._skips_space = markup is not None and markup.space_is_layout
         self._failed = False
 
     def feed(self, text: str, special: bool) -> list[ChatDelta]:
@@ -91,9 +100,16 @@ class ChatParser:
             if span is not None:
                 more, rest = span.read(part)
                 deltas += more
+                if any(isinstance(delta, ContentDelta) for delta in more):
+                    self._skips_space = False
                 if not rest:
                     continue
                 part = rest
+            if isinstance(part, Tag) and part.text not in wanted:
+                part = part.text
+            if self._skips_space and isinstance(part, str) and not (part := part.lstrip(SPACES)):
+                continue
+            self._skips_space = False
             more, again = self._content.read(part)
             deltas += more
             self._tags.unread(again)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from bloomery.server.chat.facts import TemplateFacts
+from bloomery.server.chat.markup import NewId
 from bloomery.server.chat.messages import as_text, read_messages, read_tools
 from bloomery.server.chat.parser import ChatParser, new_call_id
 from bloomery.server.chat.template import ChatTemplate, Rendered
@@ -59,17 +60,18 @@ class ChatRequest:
                 opening += think.before_close + think.close + think.after_close
         return before + f"{opening}{message['content']}"
 
-    def parser(self, prompt: Rendered, new_id: Callable[[int], str] = new_call_id) -> ChatParser:
-        """A parser for one reply to the prompt."""
+    def parser(self, prompt: Rendered, *, whole: bool = False, new_id: NewId = new_call_id) -> ChatParser:
+        """A parser for one reply to the prompt.  whole: the reply is not streamed."""
         tail = prompt.tail
         if self.continued is not None and (think := self.facts.think):
             tail = think.open + think.after_open if _goes_on_thinking(self.continued) else think.close
         return ChatParser(
             self.facts,
             tail,
-            self.parse_calls,
+            self.tools if self.parse_calls else (),
             thinking=self.thinking,
             raw_reasoning=self.raw_reasoning,
+            whole=whole,
             new_id=new_id,
         )
 

@@ -8,9 +8,14 @@ the tags that would mean something there.
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
+
+# What looks like a tag at the end or the beginning of a text, with the white space around it.
+LAST_TAG = re.compile(r"(<[^<>\s]+>|\[[^\[\]\s]+\])(\s*)$")
+FIRST_TAG = re.compile(r"^(\s*)(<[^<>\s]+>|\[[^\[\]\s]+\])(\s*)")
 
 
 @dataclass(frozen=True)
@@ -63,11 +68,12 @@ class TagReader:
             return part if part.text in wanted else part.text
         spelled = [tag for tag in wanted if tag not in self._special]
         at, tag = min(((at, tag) for tag in spelled if (at := part.find(tag)) >= 0), default=(-1, ""))
+        if tag and not at:
+            self.unread(part[len(tag) :])
+            return Tag(tag)
         if tag:
-            self.unread(part[at + len(tag) :])
-            if not at:
-                return Tag(tag)
-            self._parts.appendleft(Tag(tag))
+            # The tag stays text until it is next: what comes before it may change which tags count.
+            self.unread(part[at:])
             return part[:at]
         held = 0 if ended or self._parts else _longest_beginning(part, spelled)
         if held:

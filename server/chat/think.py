@@ -19,13 +19,17 @@ SPACES = " \t\n\r\v\f"
 
 @dataclass(frozen=True)
 class ThinkTags:
-    """A template's tags, and the white space it writes around them."""
+    """A template's tags, and the white space it writes around them.
+
+    bare_close: whether it begins a turn without reasoning with the closing tag alone, as a model then does too.
+    """
 
     open: str
     close: str
     after_open: str = ""
     before_close: str = ""
     after_close: str = ""
+    bare_close: bool = False
 
 
 class Start(Enum):
@@ -45,13 +49,18 @@ def start_of(tags: ThinkTags, prompt_tail: str) -> Start:
 
 
 class _Layout:
-    """White space that may stand at a place, each character of it once and in order."""
+    """White space that may stand at a place: all there is, or each character of a text once and in order."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, all_space: bool) -> None:
         self._rest = text
+        self._all_space = all_space
 
     def dropped_from(self, text: str) -> str:
         """`text` without the layout at its beginning; empty text leaves the layout waiting."""
+        if self._all_space:
+            text = text.lstrip(SPACES)
+            self._all_space = not text
+            return text
         while self._rest and text:
             if text[0] == self._rest[0]:
                 text = text[1:]
@@ -63,16 +72,28 @@ class ThinkSpan:
     """Reads a reply up to where its content begins.
 
     `raw` leaves reasoning and tags in the content, as `reasoning_format` "none" asks for; the span still counts, so
-    that a tool call inside it is none.
+    that a tool call inside it is none.  `enders` are tags of the content's that end an open span, too.  `all_space`:
+    all white space after a tag is layout.
     """
 
-    def __init__(self, tags: ThinkTags, prompt_tail: str, start: Start, *, raw: bool) -> None:
+    def __init__(
+        self,
+        tags: ThinkTags,
+        prompt_tail: str,
+        start: Start,
+        *,
+        raw: bool,
+        enders: tuple[str, ...] = (),
+        all_space: bool = False,
+    ) -> None:
         self.over = start is Start.CLOSED
         self._tags = tags
+        self._enders = enders
+        self._all_space = all_space
         self._raw = raw
         self._open = start is Start.OPEN
         self._closed = False
-        self._layout = _Layout(tags.after_open)
+        self._layout = _Layout(tags.after_open, all_space=all_space)
         # White space at the beginning of the reasoning: dropped if nothing else comes.
         self._spaces: list[str] = []
         self._thought = False
@@ -85,17 +106,23 @@ class ThinkSpan:
     def wanted(self, after: tuple[str, ...]) -> tuple[str, ...]:
         """The tags that count now, when `after` are those of the content."""
         if self._open:
-            return (self._tags.close,)
-        return after if self._closed else (self._tags.open, *after)
+            return (self._tags.close, *self._enders)
+        if self._closed:
+            return after
+        return (self._tags.open, *((self._tags.close,) if self._tags.bare_close else ()), *after)
 
     def read(self, part: str | Tag) -> tuple[list[ChatDelta], str | Tag | None]:
         """Read on; returns what is new, and what of `part` belongs to the content."""
         deltas: list[ChatDelta] = []
-        if self._raw and self._opener:
+        if self._raw and self._opener and isinstance(part, str):
+            part = self._opener + part
+        elif self._raw and self._opener:
             deltas.append(ContentDelta(self._opener))
-            self._opener = ""
+        self._opener = ""
         rest: str | Tag | None = None
-        if self._open:
+        if self._open and isinstance(part, Tag) and part.text in self._enders:
+            rest = part
+        elif self._open:
             deltas += self._read_open(part)
         elif self._closed:
             rest = self._read_closed(part)
@@ -108,16 +135,17 @@ class ThinkSpan:
     def _read_leading(self, part: str | Tag) -> tuple[list[ChatDelta], str | Tag | None]:
         if isinstance(part, str):
             return [], part.lstrip(SPACES)
-        if part.text != self._tags.open:
+        if part.text == self._tags.open:
+            self._open = True
+        elif part.text == self._tags.close:
+            self._close()
+        else:
             return [], part
-        self._open = True
         return ([ContentDelta(part.text)] if self._raw else []), None
 
     def _read_open(self, part: str | Tag) -> list[ChatDelta]:
         if isinstance(part, Tag):
-            self._open = False
-            self._closed = True
-            self._layout = _Layout(self._tags.after_close)
+            self._close()
             return [ContentDelta(part.text)] if self._raw else []
         if self._raw:
             return [ContentDelta(part)]
@@ -131,6 +159,11 @@ class ThinkSpan:
         spaces = "".join(self._spaces)
         self._spaces.clear()
         return [ReasoningDelta(spaces + text)]
+
+    def _close(self) -> None:
+        self._open = False
+        self._closed = True
+        self._layout = _Layout(self._tags.after_close, all_space=self._all_space)
 
     def _read_closed(self, part: str | Tag) -> str | Tag:
         return part if self._raw or isinstance(part, Tag) else self._layout.dropped_from(part)

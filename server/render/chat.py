@@ -130,7 +130,10 @@ class _Choice:
 
     def _deltas(self, deltas: Iterable[ChatDelta]) -> list[dict[str, Any]]:
         chunks = []
+        begun: dict[str, Any] | None = None
         for delta in deltas:
+            # What comes with a call's name goes into the same chunk.
+            opening, begun = begun, None
             match delta:
                 case ReasoningDelta():
                     chunks.append(self._chunk({"reasoning_content": delta.text}))
@@ -138,9 +141,11 @@ class _Choice:
                     chunks.append(self._chunk({"content": delta.text}))
                 case CallStart():
                     self._called = True
-                    function = {"name": delta.name, "arguments": ""}
-                    call = {"index": delta.index, "id": delta.id, "type": "function", "function": function}
+                    begun = {"name": delta.name, "arguments": ""}
+                    call = {"index": delta.index, "id": delta.id, "type": "function", "function": begun}
                     chunks.append(self._chunk({"tool_calls": [call]}))
+                case CallArguments() if opening is not None:
+                    opening["arguments"] = delta.text
                 case CallArguments():
                     call = {"index": delta.index, "function": {"arguments": delta.text}}
                     chunks.append(self._chunk({"tool_calls": [call]}))

@@ -1,4 +1,4 @@
-"""POST /v1/chat/completions, and /apply-template, which shows the prompt that route would answer."""
+"""POST /v1/chat/completions, and what shows the prompt it would answer: /apply-template and the count of its ids."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bloomery.server.fields import Route
 from bloomery.server.render.chat import ChatRenderer, Continued
 from bloomery.server.render.json_text import CONTENT_TYPE, json_bytes
 from bloomery.server.render.openai import Frame, new_id
-from bloomery.server.routes.following import answer_streamed, answer_whole, client_of, rendered
+from bloomery.server.routes.following import answer_streamed, answer_whole, client_of, rendered, start
 from bloomery.server.routes.generations import generations
 from bloomery.server.routes.reading import flag, read_body
 from bloomery.server.routes.service import BUILD, Service
@@ -33,9 +33,10 @@ class ChatCompletion:
         request, prompt = read_conversation(body, self._service)
         ids = tuple(prompt_ids(prompt, self._service))
         preserved = facts.preserved_ids(model.tokenizer)
-        streams = self._service.scheduler.submit_all(generations(options, ids, req.path, preserved))
+        streams = start(req, self._service.scheduler, generations(options, ids, req.path, preserved))
         frame = Frame(id=new_id("chatcmpl"), model=model.name, fingerprint=BUILD, options=options)
-        renderer = ChatRenderer(frame, [request.parser(prompt) for _ in range(options.n)], _continued(request))
+        parsers = [request.parser(prompt, whole=not options.stream) for _ in range(options.n)]
+        renderer = ChatRenderer(frame, parsers, _continued(request))
         objects = rendered(streams, client_of(req), renderer.render)
         if options.stream:
             answer_streamed(resp, objects, done=True)
@@ -59,6 +60,20 @@ class ApplyTemplate:
             answer["prompt_ids"] = prompt_ids(prompt, self._service)
         resp.content_type = CONTENT_TYPE
         resp.data = json_bytes(answer)
+
+
+class ChatInputTokens:
+    """How long the prompt of a conversation is."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """The number of the prompt's ids. As in llama-server, fields that do not shape the prompt are not read."""
+        _, prompt = read_conversation(read_body(req), self._service)
+        n_ids = len(prompt_ids(prompt, self._service))
+        resp.content_type = CONTENT_TYPE
+        resp.data = json_bytes({"input_tokens": n_ids, "object": "response.input_tokens"})
 
 
 def read_conversation(body: dict[str, Any], service: Service) -> tuple[ChatRequest, Rendered]:

@@ -9,7 +9,7 @@ import falcon
 from bloomery.server import fields
 from bloomery.server.fields import Route
 from bloomery.server.render.completion import CompletionFacts, CompletionRenderer, whole
-from bloomery.server.routes.following import answer_streamed, answer_whole, client_of, rendered
+from bloomery.server.routes.following import answer_streamed, answer_whole, client_of, rendered, start
 from bloomery.server.routes.generations import generations
 from bloomery.server.routes.prompts import read_prompt
 from bloomery.server.routes.reading import read_body
@@ -28,7 +28,7 @@ class Completion:
         body = read_body(req)
         options = fields.read(body, Route.COMPLETION, self._service.limits)
         prompt = read_prompt(body, model.tokenizer)
-        streams = self._service.scheduler.submit_all(generations(options, prompt, req.path))
+        streams = start(req, self._service.scheduler, generations(options, prompt, req.path))
         facts = CompletionFacts(
             model=model.name,
             options=options,

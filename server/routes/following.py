@@ -13,7 +13,10 @@ import falcon
 from bloomery.server import sse
 from bloomery.server.errors import ApiError, server_error
 from bloomery.server.events import Event, Failure, Finish, PromptProgress, Token
+from bloomery.server.generation import Generation
+from bloomery.server.key_limits import PLACE, Place
 from bloomery.server.render.json_text import CONTENT_TYPE, json_bytes
+from bloomery.server.scheduler import Scheduler
 from bloomery.server.stream import Stream
 
 # How long a vanished client goes unnoticed while its request waits for an event.
@@ -27,6 +30,20 @@ Render: TypeAlias = Callable[[int, PromptProgress | Token | Finish], list[dict[s
 
 class ClientGoneError(Exception):
     """Nobody is left to answer."""
+
+
+def start(req: falcon.Request, scheduler: Scheduler, generations: Sequence[Generation]) -> list[Stream]:
+    """Queue a request's generations. Its key's place stays taken until the engine has left every one.
+
+    Raises ApiError as `Scheduler.submit` does.
+    """
+    streams = scheduler.submit_all(generations)
+    place: Place | None = req.env.get(PLACE)
+    if place is not None:
+        for stream in streams:
+            place.hold()
+            stream.when_left(place.release)
+    return streams
 
 
 def client_of(req: falcon.Request) -> Callable[[], bool]:

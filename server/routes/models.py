@@ -1,10 +1,11 @@
-"""The models this server serves: GET /v1/models, /v1/models/{model} and /props."""
+"""The models this server serves: GET /v1/models, /v1/models/{model}, /api/tags and /props, and POST /api/show."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
@@ -12,9 +13,11 @@ import falcon
 
 from bloomery.interface.tokenizer import Tokenizer
 from bloomery.server.chat.caps import template_caps
-from bloomery.server.errors import invalid_request, not_found
+from bloomery.server.errors import ApiError, invalid_request, not_found
+from bloomery.server.field_types import kind
 from bloomery.server.render.json_text import CONTENT_TYPE, json_bytes
 from bloomery.server.render.settings import default_params
+from bloomery.server.routes.reading import read_body
 from bloomery.server.routes.service import BUILD, Service
 
 _BAD_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})")
@@ -41,29 +44,55 @@ def model_entry(service: Service) -> dict[str, Any]:
 
 
 def ollama_entry(service: Service) -> dict[str, Any]:
-    """Ollama's entry of the model."""
+    """Ollama's entry of the model, whose clients read a time and a number of bytes."""
     model = service.model
-    architecture = model.description.spec.architecture
     return {
         "name": model.name,
         "model": model.name,
-        "modified_at": "",
-        "size": "",
+        "modified_at": _modified_at(service),
+        "size": model.meta["size"],
         "digest": "",
         "type": "model",
         "description": "",
         "tags": [""],
         "capabilities": capabilities(service),
         "parameters": "",
-        "details": {
-            "parent_model": "",
-            "format": "gguf",
-            "family": architecture,
-            "families": [architecture],
-            "parameter_size": "",
-            "quantization_level": model.file_type,
-        },
+        "details": _details(service),
     }
+
+
+def ollama_facts(service: Service) -> dict[str, Any]:
+    """What Ollama's clients are shown of the model: its template, its file, its context and what it can do."""
+    model = service.model
+    architecture = model.description.spec.architecture
+    return {
+        "template": model.template.source.removesuffix("\n"),
+        "details": _details(service),
+        "model_info": {
+            "general.architecture": architecture,
+            "general.parameter_count": model.meta["n_params"],
+            f"{architecture}.context_length": model.n_ctx,
+        },
+        "capabilities": capabilities(service),
+        "modified_at": _modified_at(service),
+    }
+
+
+def _details(service: Service) -> dict[str, Any]:
+    architecture = service.model.description.spec.architecture
+    return {
+        "parent_model": "",
+        "format": "gguf",
+        "family": architecture,
+        "families": [architecture],
+        "parameter_size": "",
+        "quantization_level": service.model.file_type,
+    }
+
+
+def _modified_at(service: Service) -> str:
+    # As `created` of OpenAI's entry: the start of the server, in RFC 3339's form.
+    return datetime.fromtimestamp(service.started, UTC).isoformat().replace("+00:00", "Z")
 
 
 class Models:
@@ -92,11 +121,32 @@ class ModelLookup:
     def on_get(self, req: falcon.Request, resp: falcon.Response, model: str) -> None:
         """The entry of the model named in the path."""
         name = name_in_path(req) or model
-        served = self._service.model.name
-        if name != served:
-            raise not_found(f'model "{name[:200]}" not found; this server serves: {served}')
+        if name != self._service.model.name:
+            raise _unserved(name, self._service)
         resp.content_type = CONTENT_TYPE
         resp.data = json_bytes(model_entry(self._service))
+
+
+class Show:
+    """One model by its name, for Ollama's clients."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """The facts of the model named in `model`, letter for letter."""
+        name = read_body(req).get("model")
+        if not isinstance(name, str):
+            missing = "is required" if name is None else f"type must be string, but is {kind(name)}"
+            raise invalid_request(f"Field 'model': {missing}", "model")
+        if name != self._service.model.name:
+            raise _unserved(name, self._service)
+        resp.content_type = CONTENT_TYPE
+        resp.data = json_bytes(ollama_facts(self._service))
+
+
+def _unserved(name: str, service: Service) -> ApiError:
+    return not_found(f'model "{name[:200]}" not found; this server serves: {service.model.name}')
 
 
 def name_in_path(req: falcon.Request) -> str:

@@ -8,7 +8,7 @@ from bloomery.server import fields
 from bloomery.server.fields import Route
 from bloomery.server.render.openai import Frame, new_id
 from bloomery.server.render.openai_completion import TextCompletionRenderer, whole
-from bloomery.server.routes.following import answer_streamed, answer_whole, client_of, rendered
+from bloomery.server.routes.following import answer_streamed, answer_whole, client_of, rendered, start
 from bloomery.server.routes.generations import generations
 from bloomery.server.routes.prompts import read_prompt
 from bloomery.server.routes.reading import read_body
@@ -27,7 +27,7 @@ class TextCompletion:
         body = read_body(req)
         options = fields.read(body, Route.COMPLETIONS, self._service.limits)
         prompt = read_prompt(body, model.tokenizer)
-        streams = self._service.scheduler.submit_all(generations(options, prompt, req.path))
+        streams = start(req, self._service.scheduler, generations(options, prompt, req.path))
         frame = Frame(id=new_id("cmpl"), model=model.name, fingerprint=BUILD, options=options)
         objects = rendered(streams, client_of(req), TextCompletionRenderer(frame, model.tokenizer).render)
         if options.stream:

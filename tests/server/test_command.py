@@ -45,7 +45,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    for variable in [name for name in os.environ if name.startswith("LLAMA_") or name == "BLOOMERY_REF_MODEL"]:
+    for variable in [name for name in os.environ if name.startswith(("LLAMA_", "BLOOMERY_"))]:
         monkeypatch.delenv(variable)
 
 
@@ -178,6 +178,36 @@ def test_version_and_help_read_nothing_else(capsys: pytest.CaptureFixture[str]) 
     code, out, err = run(capsys, "--nonsense", "--help")
     assert (code, err) == (0, "")
     assert out.startswith("usage: bloomery-serve")
+    code, out, err = run(capsys, "--nonsense", "--list-devices")
+    assert (code, out, err) == (0, "Available devices:\n  (none)\n", "")
+
+
+def test_help_of_a_seat_and_a_refused_settings_file_beside_it(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    code, out, err = run(capsys, "--model", "nemotron", "--help")
+    assert (code, err) == (0, "")
+    assert out.startswith("usage: bloomery-serve --model nemotron")
+    config = tmp_path / "settings.json"
+    code, out, err = run(capsys, "--config", str(config), "--help")
+    assert (code, out) == (1, "")
+    assert err.startswith(f"bloomery-serve: --config {config}: cannot read it: ")
+
+
+def test_levers_are_listed_after_they_were_judged(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, out, err = run(capsys, "--model", "qwen3", "-ub", "48", "--levers")
+    assert (code, err) == (0, "")
+    assert re.search(r"^BLOOMERY_QWEN3_UBATCH +set 48 +applied$", out, re.MULTILINE)
+    monkeypatch.setenv("BLOOMERY_SPIN", "1")
+    monkeypatch.setenv("BLOOMERY_THREADS", "no")
+    code, out, err = run(capsys, "--levers")
+    assert (code, out) == (1, "")
+    assert [line.split("=")[0] for line in err.splitlines()[:-1]] == [
+        "bloomery-serve: BLOOMERY_SPIN",
+        "bloomery-serve: BLOOMERY_THREADS",
+    ]
 
 
 def test_a_bare_start_shows_the_usage_and_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bloomery.server.context import Context, ContextError, StateBytes, choose_context
+from bloomery.server.context import Context, ContextError, StateBytes, choose_context, count_slots
 
 CELL = 1000
 
@@ -108,3 +108,43 @@ def test_whatever_is_chosen_fits(slots: int, limit: int, cells: int, once: int) 
     else:
         assert 0 < found.per_slot <= limit
         assert 2 * slots * (found.per_slot + once) <= cells
+
+
+def test_what_each_slot_shall_have_is_not_split_and_never_cut() -> None:
+    state = StateBytes(per_cell=CELL, per_sequence=0)
+
+    def each(slot_ctx: int, n_parallel: int, cells: int) -> Context:
+        return choose_context(
+            None, slot_ctx=slot_ctx, n_parallel=n_parallel, n_ctx_train=40960, state=state, available=cells * CELL
+        )
+
+    assert each(4096, 3, 3 * 4096).line() == "ctx rule=set ctx=4096 slots=3 total=12288 limit=40960"
+    with pytest.raises(ContextError, match=r'--slot-ctx "4096" on each of 3 slots .* the most that fits is 4095, or'):
+        each(4096, 3, 3 * 4096 - 1)
+    with pytest.raises(ContextError, match='--slot-ctx "40961": the model is trained for 40960'):
+        each(40961, 1, 10**6)
+
+
+@given(
+    slot_ctx=st.none() | st.integers(1, 5000),
+    limit=st.integers(5000, 10**5),
+    cells=st.integers(0, 10**6),
+    once=st.integers(0, 10**4),
+)
+def test_auto_takes_the_most_slots_that_a_start_would_give_that_context(
+    slot_ctx: int | None, limit: int, cells: int, once: int
+) -> None:
+    state = StateBytes(per_cell=CELL, per_sequence=once * CELL)
+    available = cells * CELL
+
+    def holds(n_parallel: int) -> bool:
+        try:
+            found = choose_context(
+                None, slot_ctx=slot_ctx, n_parallel=n_parallel, n_ctx_train=limit, state=state, available=available
+            )
+        except ContextError:
+            return False
+        return found.per_slot == (slot_ctx or limit)
+
+    counted = count_slots(slot_ctx, n_ctx_train=limit, state=state, available=available, most=8)
+    assert counted == max([1, *(n for n in range(1, 9) if holds(n))])

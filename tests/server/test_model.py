@@ -13,12 +13,13 @@ from bloomery.conformance.fixtures import make, qwen3
 from bloomery.conformance.fixtures.gguf_writer import write_gguf
 from bloomery.interface.engine import EngineError
 from bloomery.interface.files.gguf import ModelFileError
-from bloomery.interface.registry import UnknownNameError
+from bloomery.interface.registry import UnknownNameError, engine
 from bloomery.server import model as module
 from bloomery.server.chat.template import ChatTemplateError
 from bloomery.server.context import ContextError
+from bloomery.server.given import SettingsError
 from bloomery.server.model import ServedModel, load_model
-from bloomery.server.settings import SettingsError, read_settings
+from bloomery.server.settings import read_settings
 
 Load = Callable[..., ServedModel]
 
@@ -70,7 +71,7 @@ def test_settings_reach_the_model(path: Path, tmp_path: Path) -> None:
     assert (model.n_ctx, model.engine.options.n_ctx, model.engine.options.n_sequences) == (16, 16, 3)
     assert model.engine.options.n_ubatch == 8
     assert model.template.source == "{{ messages[0].content }}!"
-    assert lines[3:] == ["parallel rule=slots slots=3 slot_ctx=16 from=flag", "ubatch size=8 from=flag"]
+    assert lines[3:] == ["parallel rule=slots slots=3 slot_ctx=16 total=48 from=flag", "ubatch size=8 from=flag"]
 
 
 def test_a_set_context_without_slots_says_what_it_means(path: Path) -> None:
@@ -131,7 +132,7 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
 
 def test_the_seat_must_be_the_files(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert load(path, "--model", "qwen3").name
-    monkeypatch.setitem(module.SEAT_OF, "qwen3", "glm")
+    monkeypatch.setattr(module, "seat_of", lambda architecture: "glm")
     with pytest.raises(SettingsError, match="--model qwen3 on a qwen3 file, which serves --model glm"):
         load(path, "--model", "qwen3")
 
@@ -140,6 +141,41 @@ def test_a_context_is_fitted_to_the_memory_there_is(path: Path, monkeypatch: pyt
     monkeypatch.setattr(module, "available_memory", functools.partial(int, 1000))
     with pytest.raises(ContextError, match="of the 1000 bytes"):
         load(path)
+
+
+def test_a_lever_the_files_seat_does_not_act_on_ends_the_start(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = read_settings(["-m", str(path)], {"BLOOMERY_QWEN3_UBATCH": "8"}, lambda line: None)
+    lines: list[str] = []
+    load_model(settings, lines.append)
+    assert lines[-1] == "ubatch size=8 from=lever"
+    monkeypatch.setattr(module, "seat_of", lambda architecture: "nemotron")
+    with pytest.raises(SettingsError, match="BLOOMERY_QWEN3_UBATCH is refused: the seat nemotron does not act on it"):
+        load_model(settings, lines.append)
+
+
+def slots_line(path: Path, room: int, *argv: str) -> str:
+    """What a start in `room` bytes of memory says of its slots."""
+    lines: list[str] = []
+    settings = read_settings(["-m", str(path), *argv], {"BLOOMERY_HOST_ROOM": str(room)}, lambda line: None)
+    model = load_model(settings, lines.append)
+    model.engine.close()
+    (line,) = [line for line in lines if line.startswith("parallel")]
+    assert f" slots={model.n_parallel} slot_ctx={model.n_ctx} " in line
+    return line.removeprefix("parallel rule=slots ")
+
+
+def test_the_slots_line_says_how_many_there_are_and_from_where(path: Path) -> None:
+    spec = load(path).description.spec
+    limit = spec.n_ctx_train
+    cell = engine("reference").bytes_per_cell(spec)
+    auto = ("-np", "auto")
+    assert slots_line(path, 1 << 30, *auto) == f"slots=8 slot_ctx={limit} total={8 * limit} from=auto"
+    assert slots_line(path, 7 * limit * cell, *auto) == f"slots=3 slot_ctx={limit} total={3 * limit} from=auto"
+    assert slots_line(path, 5 * 16 * cell, *auto, "--slot-ctx", "16") == "slots=5 slot_ctx=16 total=80 from=auto"
+    assert slots_line(path, 1 << 30, "-np", "2", "--slot-ctx", "16") == "slots=2 slot_ctx=16 total=32 from=flag"
+    assert slots_line(path, 1 << 30, "--slot-ctx", "16") == "slots=1 slot_ctx=16 total=16 from=ctx"
+    assert slots_line(path, 1 << 30, "-c", "16") == "slots=1 slot_ctx=16 total=16 from=ctx"
+    assert slots_line(path, 1 << 30) == f"slots=1 slot_ctx={limit} total={limit} from=default"
 
 
 def test_a_file_without_a_template_is_served_with_chatml(tmp_path: Path) -> None:

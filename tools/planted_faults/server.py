@@ -180,8 +180,8 @@ FAULTS = (
         "the line ends behind a thought stay in the content",
         "chat/think",
         "think",
-        "self._layout = _Layout(self._tags.after_close)",
-        'self._layout = _Layout("")',
+        "self._layout = _Layout(self._tags.after_close, all_space=self._all_space)",
+        'self._layout = _Layout("", all_space=False)',
     ),
     _fault(
         "the second call has the first one's number",

@@ -158,6 +158,8 @@ def test_zero_is_named(name: str, tmp_path: Path) -> None:
         ({"attention.indexer.head_count": 3}, "indexer.head_count 3 must be head_count_kv 2"),
         ({"attention.indexer.local_blocks": 4}, "indexer.local_blocks 4 is more than the 3 of indexer.top_k"),
         ({"attention.indexer.block_size": "wide"}, "block_size.* is of type str"),
+        ({"attention.indexer.top_k": 1 << 24}, "top_k.* is 16777216; it must be from 1 to 4096"),
+        ({"attention.indexer.block_size": 1 << 24}, "block_size.* is 16777216; it must be from 1 to 65536"),
         ({"expert_used_count": 6}, "expert_used_count 6 is more than minimax-m3.expert_count 5"),
         ({"expert_feed_forward_length": [64, 64]}, "expert_feed_forward_length.* of type arr"),
         ({"expert_gating_func": 1}, "expert_gating_func is 1; this version computes 2"),

@@ -186,6 +186,8 @@ def test_an_impossible_value_is_named(name: str, key: str, wrong: Any, tmp_path:
         ("qwen35-b", {"rope.dimension_sections": [0, 0, 0, 0]}, r"sections \[0, 0, 0, 0\]"),
         ("qwen35-b", {"rope.dimension_sections": [4, -4, 4, 4]}, r"sections \[4, -4"),
         ("qwen35-b", {"rope.dimension_sections": [6, 3, 3, 0]}, r"sections \[6, 3, 3, 0\].*12 pairs"),
+        ("qwen35-b", {"rope.dimension_sections": [4.9, 4.9, 4.9, 0.9]}, r"dimension_sections.* array of float32"),
+        ("qwen35-b", {"rope.dimension_sections": [math.nan] * 4}, r"dimension_sections.* array of float32"),
         ("qwen35-b", {"rope.dimension_sections": [4, 4, 3, 1]}, r"sections \[4, 4, 3, 1\]"),
         ("qwen35-b", {"ssm.group_count": 4}, "time_step_rank 6 .*multiple.*group_count 4"),
         ("qwen35-b", {"ssm.inner_size": 191}, "inner_size is 191, but 6 value heads.* 192 wide"),

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from bloomery.server.chat.deltas import Reply, collect
 from bloomery.server.chat.facts import TemplateFacts
 from bloomery.server.chat.parser import ChatParser
-from tests.server.chat.templates import HERMES, TAGS, facts_of
+from tests.server.chat.templates import HERMES, TAGS, TOOL, facts_of
 
 Piece = tuple[str, bool]
 
@@ -58,10 +58,12 @@ def parse(
     special: bool = True,
     tail: str = "<|im_start|>assistant\n",
     tools: bool = True,
+    facts: TemplateFacts | None = None,
     **options: Any,
 ) -> Reply:
     """The whole answer of a reply that came in these pieces."""
-    parser = ChatParser(hermes(special), tail, tools, new_id=lambda index: f"call_{index}", **options)
+    facts = facts or hermes(special)
+    parser = ChatParser(facts, tail, [TOOL] if tools else (), new_id=lambda index: f"call_{index}", **options)
     deltas = [delta for text, is_special in pieces for delta in parser.feed(text, is_special)]
     deltas += parser.finish(stop_type)
     assert all(getattr(delta, "text", "x") for delta in deltas), "no delta is empty"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from bloomery.server.chat.facts import TemplateFacts, read_facts
 from bloomery.server.chat.template import ChatTemplate
@@ -42,6 +43,25 @@ HERMES = r"""
 
 # The same, but the prompt opens the span.
 OPENING = HERMES.replace("else '' -}}\n{%- endif -%}\n", "else '<think>\\n' -}}\n{%- endif -%}\n")
+
+_HERMES_CALL = HERMES[HERMES.index("      {{- '<tool_call>") : HERMES.index("    {%- endfor -%}\n    {{- '<|im_end|>")]
+
+
+def _with_function_tags(source: str, line: str) -> str:
+    """A template with calls in function tags; `line` stands after and before each tag inside a call."""
+    call = r"""
+      {{- '<tool_call>LINE<function=' ~ call.function.name ~ '>LINE' -}}
+      {%- for key, value in call.function.arguments.items() -%}
+        {{- '<parameter=' ~ key ~ '>LINE' ~ (value if value is string else value | tojson) ~ 'LINE</parameter>LINE' -}}
+      {%- endfor -%}
+      {{- '</function>LINE</tool_call>' -}}
+"""
+    return source.replace(_HERMES_CALL, call.replace("LINE", line))
+
+
+# The same with calls in function tags: values on lines of their own, after a span that the prompt opens, or bare.
+FUNCTION_LINES = _with_function_tags(OPENING, r"\n")
+FUNCTION_BARE = _with_function_tags(HERMES, "")
 
 # Cuts, joins and re-spells whatever it is given.
 BUSY = r"""
@@ -85,3 +105,23 @@ TAGS = ("<think>", "</think>", "<tool_call>", "</tool_call>")
 def facts_of(source: str, special: Iterable[str] = TAGS) -> TemplateFacts:
     """What a template does on a vocabulary with these special tokens."""
     return read_facts(ChatTemplate(source), Words(*special))
+
+
+# One parameter of each kind that markups tell apart, and any other that the schema does not name.
+TOOL: dict[str, Any] = {
+    "type": "function",
+    "function": {
+        "name": "ship",
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "note": {"type": "string"},
+                "mixed": {"type": ["string", "integer"]},
+                "count": {"type": "integer"},
+                "data": {"anyOf": [{"type": "object"}, {"type": "array"}, {"type": "number"}, {"type": "null"}]},
+                "flag": {"enum": [True, False]},
+                "free": {},
+            },
+        },
+    },
+}

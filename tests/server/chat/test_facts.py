@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bloomery.server.chat.facts import TemplateFacts
+from bloomery.server.chat.hermes import hermes_markup
 from bloomery.server.chat.template import CHATML
 from bloomery.server.chat.think import ThinkTags
 from tests.server.chat.templates import HERMES, OPENING, TAGS, Words, facts_of
@@ -16,7 +17,7 @@ _THINK = ThinkTags("<think>", "</think>", after_open="\n", before_close="\n", af
 def test_a_hermes_template(source: str) -> None:
     assert facts_of(source, ["<think>", "<tool_call>"]) == TemplateFacts(
         think=_THINK,
-        call_tags=("<tool_call>", "</tool_call>"),
+        markup=hermes_markup("<tool_call>", "</tool_call>"),
         writes_calls=True,
         special_tags=frozenset({"<think>", "<tool_call>"}),
         thinking_off="switch",
@@ -90,7 +91,7 @@ def _calls(body: str) -> str:
 )
 def test_a_markup_is_known_by_how_calls_are_written(body: str, tags: tuple[str, str] | None) -> None:
     facts = facts_of(_calls(body))
-    assert facts.call_tags == tags
+    assert facts.markup == (hermes_markup(*tags) if tags else None)
     assert facts.parses_calls == (tags is not None)
     assert facts.writes_calls
 
@@ -99,7 +100,7 @@ def test_arguments_as_text() -> None:
     body = '<tool_call>{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments }}}</tool_call>'
     facts = facts_of(_calls(body))
     assert not facts.object_arguments
-    assert facts.call_tags == ("<tool_call>", "</tool_call>")
+    assert facts.markup == hermes_markup("<tool_call>", "</tool_call>")
 
 
 def test_the_developer_role() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bloomery.server.chat.json_reader import JsonError, JsonReader, is_object
+from bloomery.server.chat.json_reader import JsonError, JsonReader, kind_of
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -71,11 +71,15 @@ def test_what_is_no_json_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
-    [("{}", True), (' {"a": 1}\n', True), ("[]", False), ("{}{}", False), ("{", False), ("", False), ("1", False)],
-)
-def test_is_object(text: str, expected: bool) -> None:
-    assert is_object(text) is expected
+    ("text", "kind"),
+    [
+        ("{}", "object"), ("[1]", "array"), ('"a"', "string"), ("-1.5e3", "number"), ("true", "boolean"),
+        ("false", "boolean"), ("null", "null"), ("", None), (" 1", None), ("1 ", None), ("\n{}", None), ("{}{}", None),
+        ("{", None), ("1-", None), ("True", None), ("nullx", None),
+    ],
+)  # fmt: skip
+def test_the_kind_of_a_value(text: str, kind: str | None) -> None:
+    assert kind_of(text) == kind
 
 
 @pytest.mark.parametrize("cut", [1, 3, 7])

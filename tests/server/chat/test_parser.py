@@ -15,6 +15,7 @@ from bloomery.server.chat.deltas import (
 )
 from bloomery.server.chat.parser import ChatParser, new_call_id
 from tests.server.chat.replies import hermes, parse, spelled
+from tests.server.chat.templates import TOOL
 
 _OPEN = "<|im_start|>assistant\n<think>\n"
 _CLOSED = "<|im_start|>assistant\n<think>\n\n</think>\n\n"
@@ -264,7 +265,7 @@ def test_a_special_piece_may_release_text_before_its_tag() -> None:
 
 
 def _deltas(*pieces: tuple[str, bool]) -> list[list[ChatDelta]]:
-    parser = ChatParser(hermes(True), "assistant\n", True, new_id=lambda index: f"id{index}")
+    parser = ChatParser(hermes(True), "assistant\n", [TOOL], new_id=lambda index: f"id{index}")
     return [parser.feed(*piece) for piece in pieces]
 
 
@@ -281,7 +282,7 @@ def test_a_stream_releases_what_is_decided() -> None:
 
 
 def test_text_tags_are_held_back_only_as_far_as_they_could_be_one() -> None:
-    parser = ChatParser(hermes(False), "assistant\n", True)
+    parser = ChatParser(hermes(False), "assistant\n", [TOOL])
     assert parser.feed("a <tool", False) == [ContentDelta("a ")]
     assert parser.feed("box", False) == [ContentDelta("<toolbox")]
 
@@ -293,7 +294,7 @@ def test_arguments_before_the_name_wait_for_it() -> None:
 
 
 def test_nothing_follows_a_failure() -> None:
-    parser = ChatParser(hermes(True), "assistant\n", True)
+    parser = ChatParser(hermes(True), "assistant\n", [TOOL])
     parser.feed("<tool_call>", True)
     assert parser.feed('{"name": "f", "arguments": {x', False)
     assert parser.feed("more", False) == []

@@ -12,6 +12,7 @@ from typing import Any
 
 import falcon.testing
 
+from bloomery.server.api_keys import ApiKey
 from bloomery.server.app import make_app
 from bloomery.server.auth import ApiKeys
 from bloomery.server.model import ServedModel
@@ -77,14 +78,14 @@ class Server:
 
 @contextlib.contextmanager
 def listening(
-    model: ServedModel, *, queue_depth: int = 63, keys: Sequence[str] = (), connections: int | None = None
+    model: ServedModel, *, queue_depth: int = 63, keys: Sequence[str | ApiKey] = (), connections: int | None = None
 ) -> Iterator[Server]:
     """A server on a free port."""
     log: list[str] = []
     with scheduled(model, queue_depth=queue_depth) as scheduler:
         transport = TransportSettings(
             port=0,
-            keys=ApiKeys(keys),
+            keys=ApiKeys(key if isinstance(key, ApiKey) else ApiKey(key) for key in keys),
             admitted=model.n_parallel + queue_depth,
             connections=connections,
             log=log.append,

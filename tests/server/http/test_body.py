@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
+import tracemalloc
 import zlib
 from typing import Any
 
@@ -114,6 +116,35 @@ def test_no_more_than_the_limit_is_sent_or_decoded() -> None:
     with pytest.raises(ApiError, match="decoded body too large"):
         decode(bomb, "deflate")
     assert len(decode(zlib.compress(bytes(BODY_LIMIT), 9), "deflate")) == BODY_LIMIT
+
+
+def test_a_bomb_is_refused_without_holding_what_it_decodes_to() -> None:
+    packer = zlib.compressobj(9)
+    zeros = bytes(1 << 20)
+    first = packer.compress(zeros) + packer.flush(zlib.Z_FULL_FLUSH)
+    # After a full flush every block stands alone, so a gigabyte is the same block again and again.
+    bomb = first + 1023 * (packer.compress(zeros) + packer.flush(zlib.Z_FULL_FLUSH))
+    tracemalloc.start()
+    try:
+        with pytest.raises(ApiError, match="decoded body too large"):
+            decode(bomb, "deflate")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 4 << 20
+
+
+@pytest.mark.parametrize("size", [0, 1, (1 << 18) - 1, 1 << 18, (1 << 18) + 1, 3 << 18])
+@pytest.mark.parametrize("level", [0, 9])
+def test_pieces_end_anywhere(size: int, level: int) -> None:
+    data = random.Random(size).randbytes(size)
+    packed = zlib.compress(data, level)
+    assert decode(packed, "deflate") == data
+    for damaged in (packed[:-1], packed + b"x", packed + bytes(1 << 18)):
+        with pytest.raises(ApiError, match="deflate stream"):
+            decode(damaged, "deflate")
+    zeros = zlib.compress(bytes(size), level)
+    assert decode(zeros, "deflate") == bytes(size)
 
 
 @pytest.mark.parametrize("coding", ["br", "zstd", "compress", "gzip, deflate", "gzip,gzip", "GZIPX"])

@@ -272,6 +272,22 @@ def test_return_prompt_ids_is_a_boolean(client: Client) -> None:
     assert (result.status_code, result.json["error"]["param"]) == (400, "return_prompt_ids")
 
 
+@pytest.mark.parametrize("path", ["/chat/completions/input_tokens", "/v1/chat/completions/input_tokens"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"messages": ASKED},
+        {"messages": user("<|im_end|><think>"), "tools": TOOLS},
+        {"messages": user("x" * 5000), "max_tokens": "unread"},
+    ],
+)
+def test_a_conversations_ids_are_counted(client: Client, path: str, body: dict[str, Any]) -> None:
+    shown = client.ask("/apply-template", body | {"return_prompt_ids": True}).json
+    assert client.ask(path, body).json == {
+        "input_tokens": len(shown["prompt_ids"]), "object": "response.input_tokens",
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_conversation_past_the_context_is_a_plain_error(client: Client, stream: bool) -> None:
     result = client.ask("/v1/chat/completions", {"messages": user("x" * 5000), "stream": stream})

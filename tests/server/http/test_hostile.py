@@ -17,6 +17,7 @@ from tests.server.scripted import ScriptedEngine, answering, scattered, served
 
 POSTS = [
     "/completion", "/completions", "/v1/completions", "/chat/completions", "/v1/chat/completions", "/apply-template",
+    "/v1/chat/completions/input_tokens", "/api/show",
     "/tokenize", "/detokenize",
 ]  # fmt: skip
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.server.http.serving import Client, in_process
+from tests.server.http.test_chat import TEMPLATE
 from tests.server.scripted import ScriptedEngine, answering, served
 
 
@@ -36,7 +37,7 @@ def test_a_failed_engine_shows_everywhere() -> None:
         assert (again.status_code, again.json["error"]["type"]) == (503, "unavailable_error")
 
 
-@pytest.mark.parametrize("path", ["/models", "/v1/models"])
+@pytest.mark.parametrize("path", ["/models", "/v1/models", "/api/tags"])
 def test_the_models(client: Client, path: str) -> None:
     document = client.simulate_get(path).json
     assert list(document) == ["models", "object", "data"]
@@ -46,6 +47,37 @@ def test_the_models(client: Client, path: str) -> None:
     assert entry["meta"]["n_ctx"] == 4096
     (ollama,) = document["models"]
     assert (ollama["name"], ollama["details"]["format"]) == ("org/a+b c", "gguf")
+
+
+def test_a_model_shown_to_ollamas_clients(client: Client) -> None:
+    shown = client.ask("/api/show", {"model": "org/a+b c"}).json
+    assert shown["template"] == client.simulate_get("/props").json["chat_template"]
+    assert {key: shown["details"][key] for key in ("format", "family", "quantization_level")} == {
+        "format": "gguf", "family": "scripted", "quantization_level": "all F32",
+    }  # fmt: skip
+    assert shown["model_info"]["scripted.context_length"] == 4096
+    assert shown["capabilities"] == ["completion"]
+    (listed,) = client.simulate_get("/api/tags").json["models"]
+    assert {key: shown[key] for key in ("details", "capabilities", "modified_at")}.items() <= listed.items()
+
+
+def test_tools_are_a_capability_where_the_templates_calls_are_read() -> None:
+    with in_process(served(template=TEMPLATE, name="caller")) as client:
+        assert client.ask("/api/show", {"model": "caller"}).json["capabilities"] == ["completion", "tools"]
+
+
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [("org/a%2Bb%20c", 404), ("org/a+b%20c", 404), ("ORG/a+b c", 404), ("", 404), (None, 400), (5, 400)],
+)
+def test_a_name_in_json_is_matched_letter_for_letter(client: Client, name: Any, status: int) -> None:
+    result = client.ask("/api/show", {"model": name})
+    assert result.status_code == status
+    if status == 404:
+        assert result.json["error"]["type"] == "not_found_error"
+        assert "org/a+b c" in result.json["error"]["message"]
+    else:
+        assert result.json["error"]["param"] == "model"
 
 
 @pytest.mark.parametrize("spelled", ["org/a+b%20c", "org%2Fa+b%20c", "org%2fa%2Bb%20c", "%6Frg/a+b%20c?x=%zz"])
@@ -161,7 +193,9 @@ def test_the_tokenizers_routes_refuse_by_name(client: Client, path: str, body: d
     ("method", "path"),
     [
         ("GET", "/"), ("GET", "/nope"), ("POST", "/health"), ("GET", "/completion"), ("PUT", "/completion"),
-        ("DELETE", "/v1/models"), ("PATCH", "/props"), ("GET", "/health/"), ("GET", "/Health"), ("POST", "/slots"),
+        ("DELETE", "/v1/models"), ("PATCH", "/props"),
+        ("GET", "/api/show"), ("POST", "/api/tags"), ("POST", "/api/chat"), ("GET", "/health/"), ("GET", "/Health"),
+        ("POST", "/slots"),
     ],
 )  # fmt: skip
 def test_an_unknown_route_or_method_is_not_found_and_the_routes_are_named(

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
 import socket
 import threading
+import zlib
+from collections.abc import Callable
 
 import pytest
 
-from bloomery.server import transport
+from bloomery.server import request_parser
 from bloomery.server.auth import ApiKeys
 from bloomery.server.scheduler import Scheduler
 from bloomery.server.stream import Stream
@@ -174,6 +177,37 @@ def test_an_unknown_coding_is_refused_before_the_body(coding: str) -> None:
         assert b"Accept-Encoding: gzip, deflate\r\n" in answer
         assert b"100 Continue" not in answer
         assert server.exchange(get("/health", f"Content-Encoding: {coding}", "Connection: close")).endswith(b"}")
+
+
+@pytest.mark.parametrize(
+    ("coding", "pack"), [("gzip", gzip.compress), ("X-GZIP", gzip.compress), ("deflate", zlib.compress)]
+)
+def test_a_coded_body_is_read(coding: str, pack: Callable[[bytes], bytes]) -> None:
+    with listening(served(answering({"A": "yes"}))) as server, server.connect() as connection:
+        body = pack(json.dumps({"prompt": "A", "temperature": 0}).encode())
+        connection.sendall(post("/completion", body, f"Content-Encoding: {coding}"))
+        assert json.loads(read_answer(connection)[1])["content"] == "yes"
+        connection.sendall(post("/completion", body + b"x", f"Content-Encoding: {coding}"))
+        head, refusal = read_answer(connection)
+        assert head.startswith(b"HTTP/1.1 400")
+        assert "past the end" in json.loads(refusal)["error"]["message"]
+        # Two headers are a list of two, and a request with no body has no coding to refuse.
+        connection.sendall(get("/props", "Content-Encoding: br"))
+        assert read_answer(connection)[0].startswith(b"HTTP/1.1 200")
+        connection.sendall(post("/completion", body, f"Content-Encoding: {coding}", f"Content-Encoding: {coding}"))
+        assert status_of(read_all(connection)) == 415
+
+
+def test_a_chunked_body_past_the_limit_is_refused() -> None:
+    with listening(served()) as server, server.connect() as connection:
+        connection.sendall(b"POST /completion HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n")
+        chunk = b"100000\r\n" + bytes(1 << 20) + b"\r\n"
+        with contextlib.suppress(ConnectionError):
+            for _ in range(65):
+                connection.sendall(chunk)
+        answer = read_all(connection)
+        assert status_of(answer) == 400
+        assert "67108864 bytes" in json.dumps(body_of(answer))
 
 
 def test_a_body_past_the_limit_is_refused_before_it_is_sent() -> None:
@@ -380,7 +414,7 @@ def test_a_server_that_has_ended_is_woken_no_more() -> None:
 def test_a_request_that_comes_in_drops_does_not_hold_its_connection(
     start: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transport, "ARRIVAL_SECONDS", 0.1)
+    monkeypatch.setattr(request_parser, "ARRIVAL_SECONDS", 0.1)
     with listening(served()) as server, server.connect() as connection:
         connection.sendall(start)
 
