@@ -170,6 +170,8 @@ def _terminable() -> Iterator[None]:
 
     try:
         previous = signal.signal(signal.SIGTERM, terminate)
+        # A shell's background job ignores it, and then nothing could interrupt a run but killing it.
+        interrupt = signal.signal(signal.SIGINT, signal.default_int_handler)
     except ValueError:
         # Only the main thread of a process has signals.
         yield
@@ -178,6 +180,7 @@ def _terminable() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, previous)
+        signal.signal(signal.SIGINT, interrupt)
 
 
 class _Progress:

@@ -53,6 +53,8 @@ def _cases(a: RecordingSet, b: RecordingSet) -> Finding:
     in_a, in_b = _names(a), _names(b)
     wrong = [f"only A has the {kind} {name!r}" for kind, name in sorted(in_a - in_b)]
     wrong += [f"only B has the {kind} {name!r}" for kind, name in sorted(in_b - in_a)]
+    if not in_a and not in_b:
+        wrong.append("neither has a case, so nothing is compared")
     shas = (a.manifest.model_sha256, b.manifest.model_sha256)
     if all(shas) and shas[0] != shas[1]:
         wrong.insert(0, f"they are of different models: {a.manifest.model} {shas[0]}, {b.manifest.model} {shas[1]}")
@@ -76,7 +78,8 @@ def row_difference(a: RecordedRow, b: RecordedRow) -> tuple[RowDistance, float]:
         divergence = float("inf")
     else:
         left, right = a.logprobs[mine].astype(np.float64), b.logprobs[theirs].astype(np.float64)
-        differences = np.abs(left - right)
+        # What is no number is nowhere near one.
+        differences = np.nan_to_num(np.abs(left - right), nan=np.inf)
         divergence = float((np.exp(left) * (left - right)).sum())
     # One of A's ten best that B does not name is further away than any that it names.
     lost = any(int(token) not in at for token in a.ids[:TOP])
@@ -106,7 +109,8 @@ def _distributions(a: RecordingSet, b: RecordingSet, band: float) -> Iterator[Fi
             wrong.append(f"{case.name}: they were asked after different ids")
             continue
         rows = [row_difference(*pair) for pair in zip(a.distribution(case), b.distribution(other), strict=True)]
-        far = [(length, row.top) for length, (row, _) in zip(case.lengths, rows, strict=True) if row.top > band]
+        far = [(length, row.whole) for length, (row, _) in zip(case.lengths, rows, strict=True) if row.whole > band]
+        far += [(length, row.top) for length, (row, _) in zip(case.lengths, rows, strict=True) if row.top > row.whole]
         if far:
             worst = max(far, key=lambda pair: pair[1])
             wrong.append(

@@ -43,6 +43,7 @@ _LOG_BYTES = 1 << 16
 _FATAL = "Fatal Python error"
 
 _FORK = get_context("fork")
+_ENDING = frozenset({signal.SIGINT, signal.SIGTERM})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,6 +144,16 @@ class _Running:
         self.log.close()
 
 
+@contextlib.contextmanager
+def _signals_wait() -> Iterator[None]:
+    """What ends a run is handled after what is done inside."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
@@ -154,6 +165,7 @@ def _in_child(check: Check, effort: Effort, messages: connection.Connection, log
     # A group of its own, so that whatever the check starts can be stopped with it.
     os.setsid()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
     # What an engine prints is no part of the report; it is kept for the case that it is the last thing said.
     os.dup2(log, 1)
     os.dup2(log, 2)
@@ -201,7 +213,9 @@ class _Run:
         with warnings.catch_warnings():
             # Python warns of forks beside other threads. The ones here are the linear algebra's, which fork with care.
             warnings.simplefilter("ignore", DeprecationWarning)
-            process.start()
+            # An exception of a signal's handler is lost in the callbacks that run around a fork: it waits.
+            with _signals_wait():
+                process.start()
         # The only writer left is the child, so its end is the end of the messages.
         writer.close()
         self.running.append(

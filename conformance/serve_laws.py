@@ -94,6 +94,20 @@ def broken_bodies(peer: Peer, _effort: Effort) -> Outcome:
     return {}, wrong
 
 
+def something_is_said(peer: Peer, effort: Effort) -> Outcome:
+    """A prompt is answered: with ids, and not always with the empty text. Without it other laws compare nothing."""
+    wrong, texts = [], []
+    for draw in _rounds(effort):
+        fields = _request(draw, return_tokens=True)
+        whole = peer.post("/completion", fields)
+        texts.append(whole["content"])
+        if not (isinstance(whole["tokens"], list) and whole["tokens"]):
+            wrong.append(f"{_told(fields)}: nothing was generated")
+    if not any(texts):
+        wrong.append(f"all of {len(texts)} answers are the empty text")
+    return {"characters": float(sum(map(len, texts)))}, wrong
+
+
 def completion_stream(peer: Peer, effort: Effort) -> Outcome:
     """/completion: the pieces of a stream, joined, are the whole answer."""
     wrong = []
@@ -215,6 +229,8 @@ def penalties_see_the_prompt(peer: Peer, _effort: Effort) -> Outcome:
 
 def choices_of_a_seed(peer: Peer, effort: Effort) -> Outcome:
     """Choice i of a seeded request is the answer of the seed plus i, and the usage counts all of them."""
+    if peer.get("/props").get("total_slots", 2) < 2:
+        raise NoPageError("the server has one slot, and a llama-server takes no more choices than it has slots")
     wrong = []
     for draw in _rounds(effort):
         fields = {**_request(draw), "temperature": 1.0, "seed": draw.randrange(2**31)}
@@ -341,6 +357,7 @@ def left_stream(peer: Peer, _effort: Effort) -> Outcome:
 # The most telling first.
 LAWS: Mapping[str, Law] = {
     "health answers": health_answers,
+    "something is said": something_is_said,
     "stream is whole, completion": completion_stream,
     "stream is whole, chat": chat_stream,
     "concurrent is alone": concurrent,

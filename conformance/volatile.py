@@ -20,6 +20,7 @@ _VOLATILE_KEYS = frozenset(
         "build_info",
         "media_marker",
         "time_ms",
+        "server_pid",
     }
 )
 _VOLATILE_SUFFIXES = ("_ms", "_per_second", "_seconds")

@@ -29,6 +29,13 @@ def _template() -> Template:
     return environment.get_template("report.html.jinja")
 
 
+def _headline(report: Report) -> str:
+    """The verdict, and that something was not looked at."""
+    n_skipped = sum(map(len, report.skipped().values()))
+    unseen = f", but for {n_skipped} that did not run" if report.exit_code == PASSED and n_skipped else ""
+    return _HEADLINES[report.exit_code] + unseen
+
+
 def _drawn(plot: Plot) -> Markup:
     return Markup(plot_svg(plot))  # noqa: S704 - every text in a plot is escaped where it is drawn
 
@@ -41,7 +48,7 @@ def html_report(report: Report) -> str:
         subjects.setdefault(finding.subject, []).append((number, finding))
     return _template().render(
         report=report,
-        headline=_HEADLINES[report.exit_code],
+        headline=_headline(report),
         verdict="passed" if report.exit_code == PASSED else "failed" if report.exit_code == 1 else "skipped",
         counts=report.counts,
         subjects=subjects,

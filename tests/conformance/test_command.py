@@ -151,11 +151,14 @@ def test_every_command_has_its_module_and_help(name: str, capsys: pytest.Capture
 
 
 _HANGING = """
+import signal
 import sys
 from pathlib import Path
 from types import ModuleType
 from bloomery.conformance import command
 from tests.conformance.fake_checks import hangs
+# As in a job that a shell starts in the background, where Ctrl-C is ignored unless the command asks for it.
+signal.signal(signal.SIGINT, signal.SIG_IGN)
 module = ModuleType("fake")
 module.add_arguments = lambda parser: None
 module.checks = lambda arguments: [hangs("h", Path(sys.argv[1]))]

@@ -195,6 +195,7 @@ FAULTS: dict[str, tuple[str, Faults, str]] = {
         Faults(stream=lambda events: [{"delta": event} for event in events]),
         "another shape",
     ),
+    "nothing is ever said": ("something is said", Faults(answer=lambda fields, asked: ""), "nothing was generated"),
     "a seed is not kept": ("the same seed, the same ids", Faults(answer=_odd), "then"),
     "company changes ids": ("concurrent is alone", Faults(answer=_odd), "beside others"),
     "the cache changes ids": (

@@ -81,6 +81,12 @@ def test_members_items_and_kinds() -> None:
     assert schema["f"].member("other").is_unknown
 
 
+def test_kinds_of_values_that_a_schema_lists() -> None:
+    listed = {"enum": ["a", 1, 2.5, True, None, [], {}]}
+    assert ValueSchema(listed).kinds == {"string", "number", "boolean", "null", "array", "object"}
+    assert ValueSchema({"anyOf": [{"const": "a"}, {"const": None}]}).kinds == {"string", "null"}
+
+
 _words = ["type", "anyOf", "allOf", "oneOf", "enum", "const", "$ref", "properties", "items", "format", "pattern"]
 _anything = st.recursive(
     st.none() | st.booleans() | st.sampled_from(["string", "object", "#", "#/anyOf", "#/$ref", "#/properties/a"]),
