@@ -78,9 +78,11 @@ def row_difference(a: RecordedRow, b: RecordedRow) -> tuple[RowDistance, float]:
         divergence = float("inf")
     else:
         left, right = a.logprobs[mine].astype(np.float64), b.logprobs[theirs].astype(np.float64)
+        with np.errstate(invalid="ignore"):
+            differences = np.abs(left - right)
+            divergence = float((np.exp(left) * (left - right)).sum())
         # What is no number is nowhere near one.
-        differences = np.nan_to_num(np.abs(left - right), nan=np.inf)
-        divergence = float((np.exp(left) * (left - right)).sum())
+        differences = np.nan_to_num(differences, nan=np.inf, posinf=np.inf)
     # One of A's ten best that B does not name is further away than any that it names.
     lost = any(int(token) not in at for token in a.ids[:TOP])
     return (
@@ -109,8 +111,9 @@ def _distributions(a: RecordingSet, b: RecordingSet, band: float) -> Iterator[Fi
             wrong.append(f"{case.name}: they were asked after different ids")
             continue
         rows = [row_difference(*pair) for pair in zip(a.distribution(case), b.distribution(other), strict=True)]
-        far = [(length, row.whole) for length, (row, _) in zip(case.lengths, rows, strict=True) if row.whole > band]
-        far += [(length, row.top) for length, (row, _) in zip(case.lengths, rows, strict=True) if row.top > row.whole]
+        # A row that lost one of the best is infinitely far by its top alone.
+        distances = [(length, max(row.top, row.whole)) for length, (row, _) in zip(case.lengths, rows, strict=True)]
+        far = [(length, distance) for length, distance in distances if distance > band]
         if far:
             worst = max(far, key=lambda pair: pair[1])
             wrong.append(

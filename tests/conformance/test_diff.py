@@ -179,3 +179,29 @@ def test_known_differences_are_none_when_asked_for(tmp_path: Path) -> None:
 def test_a_folder_without_a_set_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"B: .* is no set and holds none"):
         run(str(RECORDINGS), str(tmp_path))
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_what_is_no_number_is_infinitely_far_on_either_side(value: float) -> None:
+    broken = ROWS.copy()
+    broken[1, 2] = value
+    other = RecordingSet("b", MANIFEST, CASES, {**ARRAYS, "logprobs": broken})
+    for pair in ((A, other), (other, A)):
+        [found] = [each for each in diff_sets(*pair, band=LOGPROB_BAND) if each.check == "distributions"]
+        assert "1 of 3 rows" in found.wrong[0] and "inf" in found.wrong[0]
+
+
+def test_the_whole_row_is_compared_and_not_its_ten_best_alone() -> None:
+    row = np.log(np.full((1, 40), 1 / 40, np.float32)) - np.arange(40, dtype=np.float32) / 8
+    case = replace(DISTRIBUTION, ids=(1,), lengths=(1,))
+    tail = row.copy()
+    tail[0, 30] -= 5
+    [a, b] = (RecordingSet(name, MANIFEST, (case,), {"logprobs": rows}) for name, rows in (("a", row), ("b", tail)))
+    [found] = [each for each in diff_sets(a, b, band=LOGPROB_BAND) if each.check == "distributions"]
+    assert found.wrong and "by 5" in found.wrong[0]
+
+
+def test_two_sets_without_a_case_are_not_equal() -> None:
+    empty = RecordingSet("a", MANIFEST, (), {})
+    [found] = diff_sets(empty, empty, band=LOGPROB_BAND)
+    assert "neither has a case" in found.wrong[0]
