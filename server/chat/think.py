@@ -52,7 +52,7 @@ class _Layout:
     """White space that may stand at a place: all there is, or each character of a text once and in order."""
 
     def __init__(self, text: str, *, all_space: bool) -> None:
-        self._rest = text
+        self._rest = "" if all_space else text
         self._all_space = all_space
 
     def dropped_from(self, text: str) -> str:

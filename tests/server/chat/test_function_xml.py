@@ -282,6 +282,11 @@ def test_on_lines_all_white_space_around_a_thought_is_layout(
             assert (reply.reasoning, reply.content) == (reasoning, content)
 
 
+def test_white_space_inside_a_thought_is_the_models() -> None:
+    pieces: list[Piece] = [(text, False) for text in ("\n", " a", "\n", "\n", "b\n")]
+    assert _read(pieces, True, True, tail=_OPEN).reasoning == "a\n\nb\n"
+
+
 def test_a_stream_releases_what_is_decided() -> None:
     parser = ChatParser(_facts(True, False), _OPEN, [TOOL], new_id=lambda index: f"id{index}")
     pieces = ["Hm<to", "ol_call>\n<function=sh", "ip>\n<parameter=note>", "\na\n", 'b"', "\n</para",
