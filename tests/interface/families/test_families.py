@@ -13,10 +13,10 @@ from gguf import GGUFWriter
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from bloomery.conformance.fixtures import fixture
 from bloomery.interface import registry
 from bloomery.interface.files.gguf import ModelFileError, open_gguf
 from bloomery.interface.spec import Dense, Gqa, ModelDescription, Moe, Plain, Rope, Sandwich, WeightRef
+from tests.interface.families.described import of_fixture
 
 FAMILIES = ("qwen3", "qwen3moe", "gemma3")
 
@@ -79,11 +79,6 @@ def describe(
     writer.close()
     with open_gguf(path) as file:
         return registry.family(family)(file)
-
-
-def of_fixture(name: str) -> ModelDescription:
-    with open_gguf(fixture(name)) as file:
-        return registry.family(file.get_str("general.architecture"))(file)
 
 
 def test_a_qwen3_fixture() -> None:

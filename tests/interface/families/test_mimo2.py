@@ -14,11 +14,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bloomery.conformance.fixtures import fixture, mimo2
+from bloomery.conformance.fixtures import mimo2
 from bloomery.conformance.fixtures.gguf_writer import Tensor, write_gguf
-from bloomery.interface import coverage, registry
-from bloomery.interface.files.gguf import ModelFileError, open_gguf
+from bloomery.interface import coverage
+from bloomery.interface.files.gguf import ModelFileError
 from bloomery.interface.spec import Dense, Gqa, LayerSpec, ModelDescription, Moe, Plain, Rope, WeightRef
+from tests.interface.families.described import described, of_fixture
 
 FUSED, SPLIT = mimo2.SHAPES["mimo2-a"], mimo2.SHAPES["mimo2-b"]
 # Small enough to be written for every refusal: dense alone, and routed in its last layer.
@@ -43,17 +44,7 @@ def describe(
     path = folder / "a.gguf"
     keys = mimo2.metadata(shape, "f32") | {f"mimo2.{name}": value for name, value in (changes or {}).items()}
     write_gguf(path, {key: value for key, value in keys.items() if value is not None}, tensors(drawn(shape)))
-    with open_gguf(path) as file:
-        description = registry.family("mimo2")(file)
-        coverage.check(file, description)
-    return description
-
-
-def of_fixture(name: str) -> ModelDescription:
-    with open_gguf(fixture(name)) as file:
-        description = registry.family(file.get_str("general.architecture"))(file)
-        coverage.check(file, description)
-    return description
+    return described(path)
 
 
 def mixers(description: ModelDescription) -> list[Gqa]:

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from bloomery.conformance.fixtures import fixture, minimax_m3
 from bloomery.conformance.fixtures.gguf_writer import Tensor, write_gguf
-from bloomery.interface import coverage, registry
-from bloomery.interface.files.gguf import ModelFileError, open_gguf
+from bloomery.interface import coverage
+from bloomery.interface.files.gguf import ModelFileError
 from bloomery.interface.spec import (
     BlockSelector,
     Dense,
@@ -30,6 +30,7 @@ from bloomery.interface.spec import (
     SharedExpert,
     WeightRef,
 )
+from tests.interface.families.described import described
 
 SHAPE = minimax_m3.SHAPES["minimaxm3-b"]
 
@@ -54,13 +55,6 @@ def describe(
     path = folder / "a.gguf"
     write_gguf(path, keys, stored)
     return described(path)
-
-
-def described(path: Path) -> ModelDescription:
-    with open_gguf(path) as file:
-        description = registry.family(file.get_str("general.architecture"))(file)
-        coverage.check(file, description)
-    return description
 
 
 @pytest.mark.parametrize("recipe", ["f32", "q8_0"])

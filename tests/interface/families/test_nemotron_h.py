@@ -14,10 +14,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bloomery.conformance.fixtures import fixture, nemotron
+from bloomery.conformance.fixtures import nemotron
 from bloomery.conformance.fixtures.gguf_writer import Tensor, write_gguf
-from bloomery.interface import coverage, registry
-from bloomery.interface.files.gguf import ModelFileError, open_gguf
+from bloomery.interface import coverage
+from bloomery.interface.files.gguf import ModelFileError
 from bloomery.interface.spec import (
     Dense,
     Gqa,
@@ -29,6 +29,7 @@ from bloomery.interface.spec import (
     SharedExpert,
     WeightRef,
 )
+from tests.interface.families.described import described, of_fixture
 
 DENSE, ROUTED = nemotron.SHAPES["nemotron-b"], nemotron.SHAPES["nemotronmoe-b"]
 
@@ -49,17 +50,7 @@ def describe(
     keys = nemotron.metadata(shape, "f32") | {f"{shape.architecture}.{k}": v for k, v in (changes or {}).items()}
     kept = {key: value for key, value in keys.items() if value is not None}
     write_gguf(path, kept, tensors(drawn(shape)))
-    with open_gguf(path) as file:
-        description = registry.family(shape.architecture)(file)
-        coverage.check(file, description)
-    return description
-
-
-def of_fixture(name: str) -> ModelDescription:
-    with open_gguf(fixture(name)) as file:
-        description = registry.family(file.get_str("general.architecture"))(file)
-        coverage.check(file, description)
-    return description
+    return described(path)
 
 
 def kinds(description: ModelDescription) -> list[type]:
